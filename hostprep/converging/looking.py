@@ -26,8 +26,9 @@ from hostprep.staging.planning import StagePlan, plan_stage
 from hostprep.staging.plans.space import check_space
 from hostprep.staging.record.records import load_record
 from hostprep.staging.source.opening import check_name
+from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import open_parent, standing_directory
-from hostprep.staging.target.private import is_there, private_name
+from hostprep.staging.target.private import is_there
 from hostprep.units import format_count
 
 

@@ -21,7 +21,7 @@ from hostprep.staging.record.records import (
     load_record,
     record_id,
 )
-from hostprep.staging.target.private import private_name
+from hostprep.staging.target.owned import private_name
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import UnstagePlan, plan_unstage
 from hostprep.system.locks import lock

@@ -14,14 +14,9 @@ from hostprep.staging.failures import what_is_fixed
 from hostprep.staging.observer import Observer
 from hostprep.staging.publishing.removing import hide, remove_hidden, remove_ours
 from hostprep.staging.record.records import Record, forget, save_record
+from hostprep.staging.target.owned import open_own, private_name
 from hostprep.staging.target.place import check_bare
-from hostprep.staging.target.private import (
-    moved_away,
-    open_or_make,
-    open_own,
-    private_name,
-    remove_opened,
-)
+from hostprep.staging.target.private import moved_away, open_or_make, remove_opened
 from hostprep.staging.unstage_plan import UnstagePlan, open_target_parent
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes.facts import gather

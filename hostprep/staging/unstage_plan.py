@@ -21,13 +21,14 @@ from hostprep.staging.record.records import (
     record_id,
 )
 from hostprep.staging.target.apart import check_spares_source
+from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import (
     check_bare,
     moved_refusal,
     open_parent,
     read_only_refusal,
 )
-from hostprep.staging.target.private import is_there, private_name
+from hostprep.staging.target.private import is_there
 from hostprep.staging.target.strangers import may_be_elsewhere
 from hostprep.units import format_count
 from hostprep.volumes.facts import check_in_reach, check_in_sight, gather

@@ -13,7 +13,8 @@ from hostprep.staging.planning import StagePlan
 from hostprep.staging.preparing import open_target
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.records import Record
-from hostprep.staging.target.private import not_removed, private_name, sweep
+from hostprep.staging.target.owned import private_name
+from hostprep.staging.target.private import not_removed, sweep
 from hostprep.staging.tasks import Copied
 from hostprep.volumes.model import LiveVolume
 

@@ -18,7 +18,7 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, folder
-from hostprep.staging.target.private import GONE, private_name
+from hostprep.staging.target.owned import GONE, private_name
 from hostprep.staging.tree import entry_of
 from hostprep.system.flushing import flush_file_system
 from hostprep.system.renaming import rename_new

@@ -27,7 +27,7 @@ from hostprep.host.mounts import (
 )
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.apart import origin_of
-from hostprep.staging.target.private import private_name
+from hostprep.staging.target.owned import private_name
 from hostprep.system.files import new_file_obstacle
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records

@@ -4,16 +4,15 @@
 verified; and ``info.json``, what the work is for. It lives on the target itself, so that publishing
 is one rename, and so that after a reboot a tmpfs has lost the journal together with the copies.
 
-Others may be able to write PARENT, and put anything under that name at any time. So what has the
-name is ours only where its ``info.json`` names this target, and what is in it is reached, and
-removed, through a descriptor alone. ``info.json`` is the first thing in it and the last to go: what
-a killed run leaves can be told at every moment.
+Others may be able to write PARENT, and put anything under that name at any time: whether it is ours
+``owned`` tells, and what is in it is reached, and removed, through a descriptor alone.
+``info.json`` is the first thing in it and the last to go: what a killed run leaves can be told at
+every moment.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import stat
@@ -23,7 +22,14 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.model import Entry
 from hostprep.staging.record.manifest import FORMAT
-from hostprep.staging.target.strangers import owner_of_entry, somebody_at_work
+from hostprep.staging.target.owned import (
+    INFO,
+    OTHERS_WRITE,
+    not_private,
+    open_own,
+    private_name,
+    read_info,
+)
 from hostprep.staging.tree import walk
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
@@ -33,14 +39,7 @@ from hostprep.system.trees import (
     without_setgid,
 )
 
-PREFIX = ".hostprep-"
 TREE = "tree"
-GONE = "removing"  # where a data set waits to be removed once nobody can see it
-_INFO = "info.json"
-# exFAT and its like know one mode for all, usually 0755, whatever a directory was made with: what
-# others can read there all of them can; what they cannot write holds nothing of theirs.
-_OTHERS_WRITE = 0o022
-_NO_ANSWER = {errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,6 @@ class PrivateDir:
         os.close(self.fd)
 
 
-def private_name(dataset: str) -> str:
-    """Return the name of a data set's private directory."""
-    return PREFIX + dataset
-
-
 def look(parent_fd: int, purpose: dict[str, str]) -> int | None:
     """Return a descriptor of the private directory if it holds work that can be taken up.
 
@@ -101,7 +95,7 @@ def look(parent_fd: int, purpose: dict[str, str]) -> int | None:
     descriptor = open_own(parent_fd, purpose["target"])
     if descriptor is None:
         return None
-    if _info(descriptor) != {**purpose, "format": FORMAT}:
+    if read_info(descriptor) != {**purpose, "format": FORMAT}:
         os.close(descriptor)
         return None
     return descriptor
@@ -128,7 +122,7 @@ def open_or_make(parent_fd: int, target: str) -> int:
     if descriptor is None:
         return _make(parent_fd, {"target": target})
     try:
-        if _info(descriptor) is None:  # a run was killed while it made it
+        if read_info(descriptor) is None:  # a run was killed while it made it
             _claim(descriptor, {"target": target})
     except BaseException:
         os.close(descriptor)
@@ -142,7 +136,7 @@ def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
     found = open_own(parent_fd, target)
     descriptor = _make(parent_fd, purpose) if found is None else found
     try:
-        resumable = found is not None and _info(found) == {**purpose, "format": FORMAT}
+        resumable = found is not None and read_info(found) == {**purpose, "format": FORMAT}
         if found is not None and not resumable:
             _claim(found, purpose)
         os.fchmod(descriptor, 0o700)  # of an earlier run's, somebody may have changed it
@@ -167,8 +161,8 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
         # Who owns the target can put a directory of theirs in the place of one that was just made:
         # what is in one stays theirs.
         if names_in(descriptor):
-            raise _not_private(name, os.fstat(descriptor).st_uid)
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) & _OTHERS_WRITE:
+            raise not_private(name, os.fstat(descriptor).st_uid)
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & OTHERS_WRITE:
             remove_directory(parent_fd, name, descriptor)
             raise Refused(
                 "the target's file system lets others write to every directory, and so to the one"
@@ -188,12 +182,12 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
 
 def _claim(descriptor: int, purpose: dict[str, str]) -> None:
     """Empty an open directory that is ours, and write down what it is for before all else."""
-    empty_tree(descriptor, last=_INFO)
+    empty_tree(descriptor, last=INFO)
     if not _own(descriptor):
-        raise _not_private(private_name(os.path.basename(purpose["target"])), None)
+        raise not_private(private_name(os.path.basename(purpose["target"])), None)
     _forget_default_acl(descriptor)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with open(os.open(_INFO, flags, 0o600, dir_fd=descriptor), "wb") as file:
+    with open(os.open(INFO, flags, 0o600, dir_fd=descriptor), "wb") as file:
         file.write(json.dumps({**purpose, "format": FORMAT}).encode("ascii"))
         file.flush()
         # After a power cut, a file without its content would make what else is here a stranger's.
@@ -260,7 +254,7 @@ def remove_opened(parent_fd: int, name: str, descriptor: int) -> bool:
     Returns False where somebody has moved it, empty as it is by then, or has given its name to
     something else, which is left alone.
     """
-    empty_tree(descriptor, last=_INFO)
+    empty_tree(descriptor, last=INFO)
     return remove_directory(parent_fd, name, descriptor)
 
 
@@ -278,90 +272,3 @@ def not_removed(parent: str, name: str, error: OSError) -> str:
         f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the next"
         " `hostprep stage` or `apply` of it removes that"
     )
-
-
-def open_own(parent_fd: int, target: str) -> int | None:
-    """Return a descriptor of the private directory of the data set at ``target``, None without one.
-
-    Raises ``Refused`` where something that is not ours has the name: of another owner, writable by
-    others, or not made for this target.
-    """
-    name = private_name(os.path.basename(target))
-    try:
-        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        raise _not_private(name, owner_of_entry(parent_fd, name)) from None
-    try:
-        st = os.fstat(descriptor)
-        if st.st_uid != os.geteuid():
-            raise _not_private(name, st.st_uid)
-        if stat.S_IMODE(st.st_mode) & _OTHERS_WRITE:
-            raise Refused(
-                f"{name} on the target is not a private directory of this user: others can write "
-                "it; nothing was changed.",
-                "look at what it is and remove it; a file system without modes is to be mounted "
-                "with umask=022 first",
-            )
-        if not _is_for(descriptor, target):
-            info = _info(descriptor) or {}
-            ours = FORMAT.rpartition("/")[0] + "/"
-            if info.get("target") == target and str(info.get("format")).startswith(ours):
-                raise Refused(
-                    f"{name} on the target is of another version of hostprep"
-                    f" ({info['format']}); nothing was changed.",
-                    "go on with that version, or unstage with it; or move it away",
-                )
-            said = (
-                f"{name} on the target was not made by hostprep for {target}; nothing was changed."
-            )
-            if names_in(descriptor) == [GONE]:
-                raise Refused(said, _EARLY_HINT)
-            raise Refused(said, _HINT, spec_hint=_SPEC_HINT)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _is_for(descriptor: int, target: str) -> bool:
-    """Whether an open directory was made for ``target``, or holds nothing that could be lost."""
-    info = _info(descriptor)
-    if info is not None:
-        return info.get("format") == FORMAT and info.get("target") == target
-    names = names_in(descriptor)
-    if names == [_INFO]:  # a run was killed between making and writing it
-        st = os.stat(_INFO, dir_fd=descriptor, follow_symlinks=False)
-        return stat.S_ISREG(st.st_mode) and st.st_size == 0
-    return not names
-
-
-def _info(descriptor: int) -> dict[str, str] | None:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        with open(os.open(_INFO, flags, dir_fd=descriptor)) as file:
-            found = json.load(file)
-            return found if isinstance(found, dict) else None
-    except ValueError:
-        return None
-    except OSError as error:
-        if error.errno in _NO_ANSWER:
-            error.filename = error.filename or _INFO  # which reading does not tell
-            raise  # of what may be a killed run's, nothing is to be emptied or moved away
-        return None
-
-
-_HINT = "look at what it is and move it away; to stage, another --name does as well"
-_EARLY_HINT = (
-    "early versions leave such a one where `hostprep unstage` is killed: if what is in it are"
-    " copies of the data set, remove it and run the same command again"
-)
-_SPEC_HINT = "look at what it is and move it away; to stage, another `name` does as well"
-
-
-def _not_private(name: str, owner: int | None) -> Refused:
-    said = f"{name} on the target is not a private directory of this user"
-    if owner in (None, os.geteuid()):
-        return Refused(f"{said}; nothing was changed.", _HINT, spec_hint=_SPEC_HINT)
-    return somebody_at_work(said, owner)

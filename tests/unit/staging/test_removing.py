@@ -14,7 +14,7 @@ from hostprep.staging.observer import Silent
 from hostprep.staging.publishing import removing
 from hostprep.staging.record.manifest import decode_line, manifest_path
 from hostprep.staging.record.records import Record, folder, load_record
-from hostprep.staging.target.private import private_name
+from hostprep.staging.target.owned import private_name
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in

@@ -1,0 +1,117 @@
+"""Whose is what has the name of a data set's private directory; ``private`` is what is done in it.
+
+It is ours only where it is of our own user, nobody else can write it, and its ``info.json`` names
+the target.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+
+from hostprep.errors import Refused
+from hostprep.staging.record.manifest import FORMAT
+from hostprep.staging.target.strangers import owner_of_entry, somebody_at_work
+from hostprep.system.trees import DIRECTORY_FLAGS, names_in
+
+GONE = "removing"  # where a data set waits to be removed once nobody can see it
+INFO = "info.json"
+_PREFIX = ".hostprep-"
+# exFAT and its like know one mode for all, usually 0755, whatever a directory was made with: what
+# others can read there all of them can; what they cannot write holds nothing of theirs.
+OTHERS_WRITE = 0o022
+_NO_ANSWER = {errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+_HINT = "look at what it is and move it away; to stage, another --name does as well"
+_EARLY_HINT = (
+    "early versions leave such a one where `hostprep unstage` is killed: if what is in it are"
+    " copies of the data set, remove it and run the same command again"
+)
+_SPEC_HINT = "look at what it is and move it away; to stage, another `name` does as well"
+
+
+def private_name(dataset: str) -> str:
+    """Return the name of a data set's private directory."""
+    return _PREFIX + dataset
+
+
+def open_own(parent_fd: int, target: str) -> int | None:
+    """Return a descriptor of the private directory of the data set at ``target``, None without one.
+
+    Raises ``Refused`` where something that is not ours has the name: of another owner, writable by
+    others, or not made for this target.
+    """
+    name = private_name(os.path.basename(target))
+    try:
+        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise not_private(name, owner_of_entry(parent_fd, name)) from None
+    try:
+        st = os.fstat(descriptor)
+        if st.st_uid != os.geteuid():
+            raise not_private(name, st.st_uid)
+        if stat.S_IMODE(st.st_mode) & OTHERS_WRITE:
+            raise Refused(
+                f"{name} on the target is not a private directory of this user: others can write "
+                "it; nothing was changed.",
+                "look at what it is and remove it; a file system without modes is to be mounted "
+                "with umask=022 first",
+            )
+        if not _is_for(descriptor, target):
+            info = read_info(descriptor) or {}
+            ours = FORMAT.rpartition("/")[0] + "/"
+            if info.get("target") == target and str(info.get("format")).startswith(ours):
+                raise Refused(
+                    f"{name} on the target is of another version of hostprep"
+                    f" ({info['format']}); nothing was changed.",
+                    "go on with that version, or unstage with it; or move it away",
+                )
+            said = (
+                f"{name} on the target was not made by hostprep for {target}; nothing was changed."
+            )
+            if names_in(descriptor) == [GONE]:
+                raise Refused(said, _EARLY_HINT)
+            raise Refused(said, _HINT, spec_hint=_SPEC_HINT)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_for(descriptor: int, target: str) -> bool:
+    """Whether an open directory was made for ``target``, or holds nothing that could be lost."""
+    info = read_info(descriptor)
+    if info is not None:
+        return info.get("format") == FORMAT and info.get("target") == target
+    names = names_in(descriptor)
+    if names == [INFO]:  # a run was killed between making and writing it
+        st = os.stat(INFO, dir_fd=descriptor, follow_symlinks=False)
+        return stat.S_ISREG(st.st_mode) and st.st_size == 0
+    return not names
+
+
+def read_info(descriptor: int) -> dict[str, str] | None:
+    """Return what an open directory says it is for, None where it says nothing that can be read."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with open(os.open(INFO, flags, dir_fd=descriptor)) as file:
+            found = json.load(file)
+            return found if isinstance(found, dict) else None
+    except ValueError:
+        return None
+    except OSError as error:
+        if error.errno in _NO_ANSWER:
+            error.filename = error.filename or INFO  # which reading does not tell
+            raise  # of what may be a killed run's, nothing is to be emptied or moved away
+        return None
+
+
+def not_private(name: str, owner: int | None) -> Refused:
+    """Return the refusal of what has the ``name`` of a private directory, and is an ``owner``'s."""
+    said = f"{name} on the target is not a private directory of this user"
+    if owner in (None, os.geteuid()):
+        return Refused(f"{said}; nothing was changed.", _HINT, spec_hint=_SPEC_HINT)
+    return somebody_at_work(said, owner)
