@@ -131,13 +131,13 @@ def result_fields(
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
-    from hostprep.host.mounts import read_mounts
     from hostprep.staging.target.strangers import shared_records_warning, stranger_warning
     from hostprep.volumes.budget import budget_warnings
 
     if plan.volume is not None:
         return plan.volume.warnings
     warned = budget_warnings(plan.budget, forced=plan.request.force)
-    parent = plan.request.parent
-    others = (stranger_warning(parent), shared_records_warning(parent, read_mounts()))
+    request = plan.request
+    shared = shared_records_warning(request.name, request.target)
+    others = (stranger_warning(request.parent), shared)
     return (*warned, *filter(None, others))

@@ -130,7 +130,7 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         if failing := _failing(record.target):
             why = f"its target answers with an error: {failing.strerror}"
             return "unreachable", why, reading_hint(failing)
-        elsewhere = may_be_elsewhere(record.target, read_mounts())
+        elsewhere = may_be_elsewhere(record)
         return "missing", "; ".join(filter(None, ("it is not on the target", elsewhere))), None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
 

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError, one_line, reading_hint
-from hostprep.host.mounts import read_mounts
 from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import compare, cut_short_refusal, open_hidden
@@ -182,7 +181,7 @@ def _check_not_elsewhere(record: Record) -> None:
 
     That one would know its copies no more.
     """
-    if elsewhere := may_be_elsewhere(record.target, read_mounts()):
+    if elsewhere := may_be_elsewhere(record):
         raise Refused(
             f"{record.target} is not on this machine, and {elsewhere}; nothing was changed.",
             "run it there; where it is gone, as after a reboot:"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hostprep.errors import LIMIT_HINTS, HostprepError, Refused, UsageError
 from hostprep.system.accounts import has_acl, trusted_users
+from hostprep.system.kept import this_host
 
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
@@ -72,6 +73,16 @@ def state_dir() -> Path:
         # current directory would get records of its own, in a folder that few dare to remove.
         home = "/.local/state"
     return Path(home) / "hostprep"
+
+
+def host_state_dir() -> Path | None:
+    """Return the directory in a user's records for what is true of this machine alone.
+
+    Several machines may share a home. None where the records are one machine's: root's, or moved.
+    """
+    if os.geteuid() == 0 or os.environ.get("HOSTPREP_STATE_DIR"):
+        return None
+    return state_dir() / f"on-{this_host().replace('/', '-')}"
 
 
 def check_own_records() -> None:
@@ -152,6 +163,8 @@ def boot_dir() -> Path:
 def readable_state_dirs() -> tuple[Path, ...]:
     """Return the state directories that ``status`` shows: one's own, and the machine's.
 
+    One's own are two where several machines may share them, see ``host_state_dir``.
+
     The machine's is looked at by ordinary users who moved their own too, as in a batch job without
     a home: what root staged is there for them as well. Root who moved it moved the machine's.
 
@@ -160,7 +173,8 @@ def readable_state_dirs() -> tuple[Path, ...]:
     is the way out of that, so beside it a machine's that is closed is passed over.
     """
     own = state_dir()
-    directories = [own]
+    here = host_state_dir()
+    directories = [own] if here is None else [here, own]
     if os.geteuid() != 0 and own != SYSTEM_STATE_DIR:
         directories.append(SYSTEM_STATE_DIR)
     found = []

@@ -1,6 +1,7 @@
 """The record of a data set: what was staged, from where, to where, and how far a run has come.
 
-``STATE/datasets/ID/dataset.json`` holds it; the manifest lies beside it (see ``manifest``).
+``STATE/datasets/ID/dataset.json`` holds it; the manifest lies beside it (see ``manifest``). Which
+STATE that is, ``homes`` has.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import xxhash
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
+from hostprep.staging.record.homes import home_for, is_for_all, own_homes
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
-from hostprep.system.state import readable_state_dirs, remembered, state_dir
+from hostprep.system.state import readable_state_dirs, remembered
 
 _RECORD = "dataset.json"
 _REMEMBERS = "hostprep remembers its data sets there: mend that and run the same command again"
@@ -86,8 +88,13 @@ def record_id(name: str, target: str) -> str:
 
 
 def lock_name(name: str, target: str) -> str:
-    """Return the name of the lock that runs for the same target share."""
-    return "stage-" + record_id(name, target)
+    """Return the name of the lock that runs for the same target share.
+
+    Where a home is shared the locks are, and another machine's own target is not the same one.
+    """
+    home = _home(name, target)
+    which = "" if is_for_all(home) else f"{home.name}-"
+    return f"stage-{which}{record_id(name, target)}"
 
 
 def folder_of(record: Record) -> Path:
@@ -141,7 +148,22 @@ def check_forgettable(record: Record) -> None:
 
 def folder(name: str, target: str) -> Path:
     """Return where the record of a data set lives, whether it exists or not."""
-    return state_dir() / "datasets" / record_id(name, target)
+    return _home(name, target) / "datasets" / record_id(name, target)
+
+
+def is_shared(name: str, target: str) -> bool:
+    """Whether the record is one that all machines with this home have."""
+    return is_for_all(_home(name, target))
+
+
+def _home(name: str, target: str) -> Path:
+    """Return the state directory that has the record of one's own, or that would have a new one.
+
+    Where there is one already it stays: versions that did not tell machines apart left some.
+    """
+    place = Path("datasets", record_id(name, target), _RECORD)
+    found = (home for home in own_homes() if (home / place).is_file())
+    return next(found, None) or home_for(target)
 
 
 def save_record(record: Record, *, durable: bool) -> None:

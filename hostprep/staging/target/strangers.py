@@ -10,10 +10,9 @@ import shlex
 import stat
 
 from hostprep.errors import Refused
-from hostprep.host.block import is_remote
-from hostprep.host.mounts import Mount, mount_containing
+from hostprep.staging.record.homes import shared_home
+from hostprep.staging.record.records import Record, is_shared
 from hostprep.system.accounts import trusted_users
-from hostprep.system.state import state_dir
 
 
 def stranger_warning(parent: str) -> str | None:
@@ -35,42 +34,28 @@ def stranger_warning(parent: str) -> str | None:
     return None
 
 
-def shared_records_warning(parent: str, mounts: tuple[Mount, ...]) -> str | None:
-    """Say where records of what lies on this machine are such that another one takes for its own.
+def shared_records_warning(name: str, target: str) -> str | None:
+    """Say where the record of what lies on this machine is one that others take for their own.
 
-    So it is of a home on a server: there the other machine would find its own copies changed, and
-    what was unstaged here unknown there. Root's are the machine's own; who moved them has chosen.
+    Versions that did not tell machines with one home apart left such records. There the other
+    machine would find its own copies changed, and what was unstaged here unknown there.
     """
-    home = _shared_home(parent, mounts)
-    if home is None:
+    home = shared_home(target)
+    if home is None or not is_shared(name, target):
         return None
-    records = state_dir()
     return (
-        f"the records in {records} are on {home.source} ({home.fstype}), and {parent} is this"
-        " machine's own: where others have the same home, hostprep takes this for what is there;"
-        f" records for each: export HOSTPREP_STATE_DIR={shlex.quote(str(records))}-$(hostname)"
+        f"the record of {target} is on {home.source} ({home.fstype}), by a version that did not"
+        " tell machines apart: those with the same home take this for what is there; unstaged and"
+        " staged again, it has one of this machine's own"
     )
 
 
-def may_be_elsewhere(target: str, mounts: tuple[Mount, ...]) -> str | None:
+def may_be_elsewhere(record: Record) -> str | None:
     """Say which other machine may have a data set that is not here; None where none may."""
-    home = _shared_home(os.path.dirname(target), mounts)
-    if home is None:
+    home = shared_home(record.target)
+    if home is None or not is_shared(record.name, record.target):
         return None
     return f"another machine may have it, if it has the same home ({home.source})"
-
-
-def _shared_home(parent: str, mounts: tuple[Mount, ...]) -> Mount | None:
-    """Return what the records are on where others may have them, but not what is in ``parent``."""
-    if os.geteuid() == 0 or os.environ.get("HOSTPREP_STATE_DIR"):
-        return None
-    home = mount_containing(os.path.realpath(state_dir()), mounts)
-    target = mount_containing(os.path.realpath(parent), mounts)
-    if home is None or target is None or is_remote(target):
-        return None
-    if not is_remote(home) or home.fstype.startswith("fuse"):  # which may be a disk, encrypted
-        return None
-    return home
 
 
 def owner_of_entry(parent_fd: int, name: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +12,27 @@ import pytest
 from hostprep.errors import Refused
 from hostprep.host.mounts import parse_mountinfo
 from hostprep.staging import status, unstage_plan
-from hostprep.staging.record.records import Record, save_record
+from hostprep.staging.record import homes
+from hostprep.staging.record.records import (
+    Record,
+    all_records,
+    folder,
+    forget,
+    is_roots,
+    load_record,
+    save_record,
+)
 from hostprep.staging.target.strangers import (
     may_be_elsewhere,
     shared_records_warning,
     stranger_warning,
 )
 from hostprep.staging.unstage_plan import plan_unstage
+from hostprep.system import state
 
 _MOUNTS = """
 21 1 8:1 / / rw - ext4 /dev/sda1 rw
-22 21 0:40 / /home rw - {fstype} {source} rw
+22 21 0:40 / {home} rw - {fstype} server:/home rw
 23 21 0:41 / /dev/shm rw - tmpfs tmpfs rw
 24 21 0:42 / /projects rw - nfs4 server:/projects rw
 """
@@ -46,46 +57,86 @@ def test_a_target_directory_of_another_user_is_warned_of(
     assert stranger_warning(str(tmp_path)) is None
 
 
+@pytest.fixture
+def at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Be an ordinary user of a machine whose /home is on a file system."""
+
+    def be(fstype: str, host: str = "node1") -> None:
+        mounts = parse_mountinfo(_MOUNTS.format(home=tmp_path, fstype=fstype).encode())
+        monkeypatch.setattr(homes, "read_mounts", lambda: mounts)
+        monkeypatch.setattr(state, "this_host", lambda: host)
+
+    monkeypatch.delenv("HOSTPREP_STATE_DIR")
+    monkeypatch.delenv("HOSTPREP_RUN_DIR")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(state, "SYSTEM_STATE_DIR", tmp_path / "system")
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    return be
+
+
+def _record(target: str) -> Record:
+    name = os.path.basename(target)
+    return Record(name, "/src", target, None, 1, 1, 2, None, "none", None, 0.0, boot_id="b")
+
+
 @pytest.mark.parametrize(
-    ("fstype", "target", "warned"),
+    ("fstype", "target", "apart"),
     [
-        ("nfs4", "/dev/shm/alice", True),
-        ("nfs4", "/not/there/yet", True),
-        ("lustre", "/dev/shm/alice", True),
-        ("nfs4", "/projects/fast", False),
-        ("ext4", "/dev/shm/alice", False),
-        ("fuse.gocryptfs", "/dev/shm/alice", False),
+        ("nfs4", "/dev/shm/alice/data", True),
+        ("nfs4", "/not/there/yet/data", True),
+        ("lustre", "/dev/shm/alice/data", True),
+        ("nfs4", "/projects/fast/data", False),
+        ("ext4", "/dev/shm/alice/data", False),
+        ("fuse.gocryptfs", "/dev/shm/alice/data", False),
     ],
 )
-def test_records_in_a_home_that_other_machines_have_too_are_warned_of(
-    fstype: str, target: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+def test_machines_with_one_home_have_each_the_record_of_what_is_its_own(
+    fstype: str, target: str, apart: bool, at_home: Callable[..., None], tmp_path: Path
 ) -> None:
-    mounts = parse_mountinfo(_MOUNTS.format(fstype=fstype, source="server:/home").encode())
-    monkeypatch.delenv("HOSTPREP_STATE_DIR", raising=False)
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/home/alice")
-    monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    told = shared_records_warning(target, mounts)
-    assert (told is not None) is warned
-    assert (may_be_elsewhere(f"{target}/data", mounts) is not None) is warned
-    if told is not None:
-        cure = "export HOSTPREP_STATE_DIR=/home/alice/.local/state/hostprep-$(hostname)"
-        assert f"are on server:/home ({fstype})" in told
-        assert told.endswith(cure)
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", "/home/alice/.local/state/hostprep-here")
-    assert shared_records_warning(target, mounts) is None, "this was chosen"
-    monkeypatch.delenv("HOSTPREP_STATE_DIR")
+    """Of what lies on a server there is one record, and one lock."""
+    record = _record(target)
+    at_home(fstype)
+    save_record(record, durable=False)
+    records = tmp_path / ".local/state/hostprep"
+    own = records / "on-node1" if apart else records
+    assert folder(record.name, target) == own / "datasets" / record.id
+    lock_here = record.lock
+    assert all_records() == (record,) and not is_roots(record)
+    assert (may_be_elsewhere(record), shared_records_warning("data", target)) == (None, None)
+    at_home(fstype, "node2")
+    assert load_record(record.name, target) == (None if apart else record)
+    assert (record.lock != lock_here) is apart
+    save_record(record, durable=False)
+    forget(record)
+    at_home(fstype)
+    assert all_records() == ((record,) if apart else ())
+
+
+def test_a_record_of_a_version_that_told_no_machines_apart_stays_where_it_is(
+    at_home: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record = _record("/dev/shm/alice/data")
+    at_home("ext4")
+    save_record(record, durable=False)
+    at_home("nfs4")
+    assert all_records() == (record,) and not is_roots(record)
+    told = str(shared_records_warning("data", record.target))
+    assert "the record of /dev/shm/alice/data is on server:/home (nfs4)" in told
+    assert "another machine may have it" in str(may_be_elsewhere(record))
+    forget(record)
+    assert all_records() == () and shared_records_warning("data", record.target) is None
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    booted = parse_mountinfo(_MOUNTS.replace("ext4 /dev/sda1", "nfs4 server:/root").encode())
-    assert shared_records_warning(target, booted) is None, "root's are the machine's"
+    assert folder("data", record.target).is_relative_to(tmp_path / "system"), "the machine's own"
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "chosen"))
+    assert folder("data", record.target).is_relative_to(tmp_path / "chosen")
 
 
 def test_what_is_not_here_is_not_forgotten_for_the_machine_that_may_have_it(
     tmp_path: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = Record(
-        "data", "/src", f"{tmp_path}/data", None, 1, 1, 2, None, "none", None, 0.0, boot_id="b"
-    )
+    record = _record(f"{tmp_path}/data")
     save_record(record, durable=False)
     assert plan_unstage(record, fstab=False).published is False
     monkeypatch.setattr(unstage_plan, "may_be_elsewhere", lambda *_: "another may have it")

@@ -13,6 +13,7 @@ import pytest
 from hostprep.converging.boot_record import all_boot_records
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.staging.record import records as datasets
+from hostprep.system.kept import this_host
 from hostprep.system.locks import lock
 from hostprep.system.state import (
     SYSTEM_STATE_DIR,
@@ -77,7 +78,8 @@ def test_a_user_without_a_home_has_no_records(monkeypatch: pytest.MonkeyPatch, h
     before = os.geteuid()
     os.seteuid(before or 65534)
     try:
-        assert readable_state_dirs() == (Path(home) / "hostprep", SYSTEM_STATE_DIR)
+        own = Path(home) / "hostprep"
+        assert readable_state_dirs() == (own / f"on-{this_host()}", own, SYSTEM_STATE_DIR)
     finally:
         os.seteuid(before)
 
