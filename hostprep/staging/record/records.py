@@ -93,8 +93,7 @@ def lock_name(name: str, target: str) -> str:
     Where a home is shared the locks are, and another machine's own target is not the same one.
     """
     home = _home(name, target)
-    which = "" if is_for_all(home) else f"{home.name}-"
-    return f"stage-{which}{record_id(name, target)}"
+    return "stage-" + record_id(name, target if is_for_all(home) else f"{target}\0{home.name}")
 
 
 def folder_of(record: Record) -> Path:
