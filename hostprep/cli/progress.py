@@ -33,7 +33,7 @@ _TITLES = {
     "directories": "finishing directories",
     "remove": "removing",
 }
-_NOUNS = {"directories": "directory", "remove": "entry"}
+_NOUNS = {"scan": "entry", "directories": "directory", "remove": "entry"}
 
 
 class ProgressReporter:

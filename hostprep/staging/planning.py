@@ -162,7 +162,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
                 "nothing was changed.",
                 "mend the source, or run it as a user who may read it",
             )
-        observer.progress(scan.totals.entries, scan.totals.bytes)
+        observer.progress(scan.totals.entries, 0)  # of their content nothing was read
         seconds["scan"] = time.monotonic() - started
 
         from hostprep.staging.deciding import decide

@@ -16,6 +16,7 @@ from typing import TextIO
 
 import pytest
 
+from hostprep.cli import progress
 from hostprep.cli.line import Line
 from hostprep.cli.output import emit_json, say
 from hostprep.cli.probe import Progress
@@ -103,6 +104,17 @@ class Closed(io.StringIO):
         if self.left < 0:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return super().write(text)
+
+
+def test_a_scan_tells_of_entries_and_of_no_rate_at_which_it_reads_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories are among them, and their content is not read."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with ProgressReporter() as reporter:
+        reporter.phase("scan")
+        reporter.progress(3, 0)
+    assert capsys.readouterr().err == "scanning the source: 3 entries\n"
 
 
 def test_a_note_is_one_line_and_says_what_a_name_holds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def plan(
     passed: set[str] = set()
     find = standing.find_standing
 
-    def noted(*args: object, **options: object) -> dict[str, standing.Standing]:
+    def noted(*args: object, **options: object) -> dict[str, standing.Looked]:
         found = find(*args, **options)  # type: ignore[arg-type]
         passed.update(found)
         return found

@@ -35,7 +35,7 @@ from hostprep.staging.plans.copy_plan import (
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.plans.links import Links
 from hostprep.staging.plans.sides import Part, Sides, in_order
-from hostprep.staging.plans.standing import Lookers, Standing, find_standing
+from hostprep.staging.plans.standing import Looked, Lookers, as_standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Scan
@@ -65,7 +65,7 @@ def plan_update(
     observer = observer or Silent()
     observer.phase("compare", files=scan.totals.files)
     count_files = Count(observer, scan.totals.files).add
-    standing: dict[str, Standing] = {}
+    standing: dict[str, Looked] = {}
     interrupted = private_fd is not None or len(journal) or manifest.promises
     if published_fd is not None and not (suspect or interrupted):
         standing = find_standing(
@@ -80,8 +80,9 @@ def plan_update(
     sides = Sides(manifest, journal, published, private)
     try:
         for directory, entry in scan.directories.items():
-            stands = standing.pop(directory, None)
-            if stands is not None and published.is_there(directory):
+            looked = standing.pop(directory, None)
+            if looked is not None and published.is_there(directory):
+                stands = as_standing(manifest.lines(directory), looked)
                 published.take(directory, stands)
                 for record in stands.directories:
                     recorded["" if record.name == "." else join(directory, record.name)] = record

@@ -197,22 +197,23 @@ class Worker:
     def _standing(
         self,
         payload: tuple[bool, list[tuple[str, list[bytes], list[Plain], list[bytes]]]],
-    ) -> list[tuple[Any, ...] | None]:
-        """Return of each directory what ``standing.stands`` does."""
+    ) -> list[tuple[int, bytes] | None]:
+        """Return of each directory how many files stand, and all that ``stands`` says, packed."""
         verified, asked = payload
         target = self._target
         assert target is not None
-        return [stands(*each, (0, 1), target, verified=verified) for each in asked]
+        return [_packed(stands(*each, (0, 1), target, verified=verified)) for each in asked]
 
     def _standing_part(
         self, payload: tuple[bool, int, tuple[int, int]]
-    ) -> list[tuple[Any, ...] | None]:
-        """Return of a part of one of the job's ``large`` directories what ``stands`` does."""
+    ) -> list[tuple[int, bytes] | None]:
+        """Return of a part of one of the job's ``large`` directories what ``_standing`` does."""
         verified, number, part = payload
         target = self._target
         assert target is not None
         directory, packed, singles, lines = self._job.large[number]
-        return [stands(directory, packed, singles, lines(), part, target, verified=verified)]
+        found = stands(directory, packed, singles, lines(), part, target, verified=verified)
+        return [_packed(found)]
 
     def _check(
         self, payload: tuple[str, list[tuple[str, str, int, str]], str]
@@ -232,3 +233,7 @@ class Worker:
             if reason is not None:
                 wrong.append((file[1], reason))
         return wrong
+
+
+def _packed(found: tuple[Any, ...] | None) -> tuple[int, bytes] | None:
+    return None if found is None else (found[0], marshal.dumps(found))
