@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import isroutine
+from io import IOBase
 from os import PathLike
 from typing import Any
 
@@ -21,16 +22,24 @@ _PARTS = 8
 
 
 def refuse_data(found: Any, said: str) -> None:
-    """Raise ``UsageError`` where it is data and no data set: arrays, a text, the name of a file.
+    """Raise ``UsageError`` where it is data and no data set: arrays, a text, a file, or its name.
 
-    Of an array nobody knows whether it is one batch or all samples. ``said`` is its name and its
-    type. Data sets and DataLoaders of torch are not to be asked about.
+    So it is where it is a part of a DataLoader, as its sampler. Of an array nobody knows whether it
+    is one batch or all samples. ``said`` is its name and its type. Data sets and DataLoaders of
+    torch are not to be asked about.
     """
     if isinstance(found, str | bytes | bytearray | PathLike):
         raise UsageError(
             f"{said}: that is a text, or the name of a file, and no loader; nothing was measured.",
             f"{_WANTED}; --dataset DIR measures files",
         )
+    if isinstance(found, IOBase):
+        raise UsageError(
+            f"{said}: that is an open file, and no loader: its lines are no samples; nothing was"
+            " measured.",
+            "name the Dataset or the DataLoader that reads it; --dataset DIR measures files",
+        )
+    _refuse_part(found, said)
     if _is_array(found):
         raise UsageError(
             f"{said}: that is an array{_shaped(found)}, and no loader: nobody knows whether it is"
@@ -48,6 +57,25 @@ def refuse_data(found: Any, said: str) -> None:
             f"{said}: that holds arrays ({each}), as one batch does, and is no loader; nothing was"
             " measured.",
             _OF_ARRAYS,
+        )
+
+
+def _refuse_part(found: Any, said: str) -> None:
+    """Raise ``UsageError`` where it is a DataLoader's sampler, or one pass through a DataLoader."""
+    from torch.utils.data import BatchSampler, Sampler
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    if isinstance(found, Sampler):
+        given = "batch_sampler" if isinstance(found, BatchSampler) else "sampler"
+        raise UsageError(
+            f"{said}: that is a sampler, which gives the numbers of samples and none of them;"
+            " nothing was measured.",
+            f"name the DataLoader that it is for: DataLoader(dataset, {given}=...)",
+        )
+    if isinstance(found, _BaseDataLoaderIter):
+        raise UsageError(
+            f"{said}: that is one pass through a DataLoader, begun already; nothing was measured.",
+            "name the DataLoader itself, of which num_workers can be told",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import time
 from collections.abc import Iterator
@@ -396,6 +397,18 @@ def a_batch() -> dict[str, torch.Tensor]:
 
 def a_name() -> str:
     return "train"
+
+
+def a_file() -> io.BytesIO:
+    return io.BytesIO(b"0 1 2\n")
+
+
+order = RandomSampler(range(SIZE))
+groups = BatchSampler(order, 16, drop_last=False)
+
+
+def one_pass() -> Iterator[Any]:
+    return iter(DataLoader(Plain()))
 
 
 def nothing() -> None:
