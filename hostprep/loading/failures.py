@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
@@ -54,6 +55,10 @@ _RELATIVE = re.compile(r"attempted relative import")
 _IN_PACKAGE = (
     "the module is part of a package: run hostprep in the folder above that, and name it in whole:"
     " package.module:NAME"
+)
+_NOT_IN_THIS_PYTHON = (
+    f"{sys.executable} runs hostprep and lacks it: run hostprep in your training's environment; a"
+    " module of your own is found in the folder where hostprep is run, and in PYTHONPATH"
 )
 _COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
 _WITHOUT_ARGUMENTS = (
@@ -301,6 +306,8 @@ def _opening_cure(kind: str, said: str) -> str | None:
         return _WITHOUT_GROUP
     if _RELATIVE.search(said):
         return _IN_PACKAGE
+    if kind == "ModuleNotFoundError":
+        return _NOT_IN_THIS_PYTHON
     if _MAGIC.search(said):
         return _OUT_OF_A_NOTEBOOK
     if said.endswith(_ENDED):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from hostprep.errors import HostprepError, Inconclusive
@@ -278,6 +280,11 @@ def test_a_module_of_a_package_is_to_be_named_in_whole(where: str) -> None:
     event = {"where": "open", "type": "ImportError", "causes": [], "trace": ""}
     event["message"] = f"attempted relative import {where}"
     assert "in the folder above" in (raised(event, "loaders:make", 0).hint or "")
+
+
+def test_of_a_module_that_is_not_installed_here_the_python_is_told() -> None:
+    error = failure("No module named 'webdataset'", where="open", kind="ModuleNotFoundError")
+    assert error.hint is not None and "environment" in error.hint and sys.executable in error.hint
 
 
 def test_a_script_whose_workers_import_it_anew_is_told_what_it_lacks() -> None:
