@@ -30,6 +30,8 @@ _HANDLE = re.compile(
     r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
     r"|TextIOWrapper|FileIO|Buffered(Reader|Writer|Random)"
 )
+# Whoever shares these reads right: only another process that is not forked must open its own.
+_MAPPED = re.compile(r"'(mmap\.mmap|[\w.]*safe_open)' object")
 # Of a pool of threads it is the queue that it names first, from Python 3.14 on what makes its
 # workers; forked workers have none of its threads.
 _POOL = re.compile(
@@ -154,6 +156,11 @@ def unpicklable_cure(error: str, part: str = "dataset") -> str:
         return (
             f"make pools of threads in the worker: when {call} is first called{init}; not by fork,"
             " which takes none of their threads along: who waits for one waits for ever"
+        )
+    if _MAPPED.search(error):
+        return (
+            f"open files that are mapped into memory in the worker: when {call} is first called"
+            f"{init}; or multiprocessing_context='fork'"
         )
     if _LOCK.search(error):
         return (
