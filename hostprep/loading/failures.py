@@ -60,6 +60,10 @@ _NOT_IN_THIS_PYTHON = (
     f"{sys.executable} runs hostprep and lacks it: run hostprep in your training's environment; a"
     " module of your own is found in the folder where hostprep is run, and in PYTHONPATH"
 )
+_NOT_SET_UP = (
+    "what a LightningDataModule makes in setup() is not there before: name a function of your own"
+    " that calls its setup('fit') and returns its train_dataloader()"
+)
 _COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
 _WITHOUT_ARGUMENTS = (
     "it is opened without a command line: name a function that needs none, in a module that reads"
@@ -192,7 +196,7 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             "run this where the GPU is, or let the loader return CPU tensors",
         )
     if event["where"] == "open":
-        hints = [_opening_cure(event["type"], said), where(event["trace"])]
+        hints = [_opening_cure(what, event["type"], said), where(event["trace"])]
         return LoaderFailed(
             f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
         )
@@ -298,10 +302,12 @@ def lost(what: str) -> LoaderFailed:
     )
 
 
-def _opening_cure(kind: str, said: str) -> str | None:
+def _opening_cure(what: str, kind: str, said: str) -> str | None:
     """Return what helps where a loader works in a training and not by itself."""
     if kind == "SystemExit" and _COMMAND_LINE.search(said):
         return _WITHOUT_ARGUMENTS
+    if kind == "AttributeError" and what.endswith("_dataloader"):
+        return _NOT_SET_UP
     if _GROUP.search(said):
         return _WITHOUT_GROUP
     if _RELATIVE.search(said):

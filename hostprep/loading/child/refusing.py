@@ -49,14 +49,15 @@ def refuse_data(found: Any, said: str) -> None:
     parts = list(found.values()) if isinstance(found, Mapping) else found
     if not isinstance(parts, tuple | list) or not 0 < len(parts) <= _PARTS:
         return
+    # What a function returns with commas is a tuple; samples in a list may look like each other.
     if all(map(_is_array, parts)) and (
-        isinstance(found, Mapping) or rows_of_all(parts) is not None
+        isinstance(found, tuple | Mapping) or rows_of_all(parts) is not None
     ):
         each = ", ".join(_shaped(part).strip() for part in parts)
         raise UsageError(
             f"{said}: that holds arrays ({each}), as one batch does, and is no loader; nothing was"
             " measured.",
-            _OF_ARRAYS,
+            f"{_OF_ARRAYS}; where each call makes another batch, a function that yields them",
         )
 
 
@@ -87,7 +88,10 @@ def no_loader(found: Any, said: str) -> UsageError:
     if isroutine(found):
         hint = f"{_WANTED}; a function that is returned is not called in its turn"
     if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
-        hint = "name a function of your own that returns what its train_dataloader() gives"
+        hint = (
+            "name a function of your own that makes one, calls its setup('fit') and returns its"
+            " train_dataloader()"
+        )
     if type(found).__module__.startswith("nvidia.dali."):
         hint = "name a function of your own that returns a DALIGenericIterator, or yields its run()"
     return UsageError(f"{said}: that is no loader; nothing was measured.", hint)

@@ -391,6 +391,10 @@ def a_pair() -> tuple[torch.Tensor, torch.Tensor]:
     return an_image(), torch.zeros(32)
 
 
+def two_alike() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(12, 256), torch.zeros(12, 256)
+
+
 def a_batch() -> dict[str, torch.Tensor]:
     return {"image": an_image()}
 

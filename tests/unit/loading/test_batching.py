@@ -346,6 +346,7 @@ def test_a_stream_that_makes_batches_itself_is_not_batched_once_more(name: str) 
     [
         ("an_image", "returned torch.Tensor: that is an array of 32 x 3 x 8 x 8"),
         ("a_pair", r"returned tuple: that holds arrays \(of 32 x 3 x 8 x 8, of 32\)"),
+        ("two_alike", r"returned tuple: that holds arrays \(of 12 x 256, of 12 x 256\)"),
         ("a_batch", "returned dict: that holds arrays"),
         ("a_name", "returned str: that is a text"),
         ("a_file", r"returned _io\.BytesIO: that is an open file"),

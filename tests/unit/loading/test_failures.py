@@ -287,6 +287,13 @@ def test_of_a_module_that_is_not_installed_here_the_python_is_told() -> None:
     assert error.hint is not None and "environment" in error.hint and sys.executable in error.hint
 
 
+def test_a_data_module_that_was_not_set_up_is_told_so() -> None:
+    event = {"where": "open", "type": "AttributeError", "causes": [], "trace": ""}
+    event["message"] = "'DataModule' object has no attribute 'train'"
+    assert "setup('fit')" in (raised(event, "mine:module.train_dataloader", 0).hint or "")
+    assert "setup" not in (raised(event, "mine:module", 0).hint or "")
+
+
 def test_a_script_whose_workers_import_it_anew_is_told_what_it_lacks() -> None:
     # All that torch says where the worker, which runs the script once more, may start none.
     error = failure("DataLoader worker (pid(s) 28797) exited unexpectedly", where="open")
