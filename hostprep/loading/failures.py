@@ -72,7 +72,7 @@ _WITHOUT_ARGUMENTS = (
 _DEFAULT_COLLATE = "/torch/utils/data/_utils/collate.py"
 _COLLATED_PLAINLY = (
     "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
-    " collate_fn for them"
+    " collate_fn for them, or a data set whose transform makes tensors"
 )
 _TRAINS_AT_ONCE = (
     "what trains when it is imported, as an exported notebook does, goes below"

@@ -323,6 +323,7 @@ def test_samples_without_a_collate_function_of_theirs(in_worker: bool) -> None:
         event |= {"message": said.removeprefix("TypeError: "), "trace": trace}
     error = raised(event, "mine:data", 2 * in_worker)
     assert "name a DataLoader that has a collate_fn" in (error.hint or "")
+    assert "transform" in (error.hint or "")
 
 
 def test_opening_and_iterating_are_told_apart() -> None:
