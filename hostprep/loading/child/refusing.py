@@ -84,7 +84,10 @@ def no_loader(found: Any, said: str) -> UsageError:
     """Return the error for what is none of the things that can be timed."""
     hint = _WANTED
     if found is None:
-        hint = f"{_WANTED}; is its `return` missing?"
+        why = "is its `return` missing?"
+        if "returned" not in said:
+            why = "what a function sets later is none yet: name a function that returns it"
+        hint = f"{_WANTED}; {why}"
     if isroutine(found):
         hint = f"{_WANTED}; a function that is returned is not called in its turn"
     if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more

@@ -419,6 +419,9 @@ def nothing() -> None:
     """Lack a ``return``."""
 
 
+set_later = None
+
+
 def a_function() -> Any:
     return a_pair
 

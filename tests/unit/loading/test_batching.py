@@ -364,6 +364,13 @@ def test_what_is_no_loader_is_said_with_what_is_wanted(name: str, words: str) ->
     assert "DataLoader" in (caught.value.hint or "")
 
 
+def test_a_name_that_is_none_yet_has_no_return() -> None:
+    for name, words in (("nothing", "`return`"), ("set_later", "sets later")):
+        with pytest.raises(UsageError, match="is no loader") as caught:
+            opened(name)
+        assert words in (caught.value.hint or "")
+
+
 def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:
     with pytest.raises(UsageError, match="is no loader") as caught:
         opened("DataModule")
