@@ -39,6 +39,12 @@ _NO_CHILDREN = (
     "a DataLoader's workers may start no processes: num_workers=0 for the inner loader or pool, or"
     " for this one; --loader can name the inner one"
 )
+_WANTS_NONE = re.compile(r"number of workers .* should be 0")
+_OWN_WORKERS = (
+    "its data set starts workers of its own, and takes none beside them: num_workers=0 for this"
+    " loader; how many those are to be, a DataLoader of what they read tells (of torchio's Queue:"
+    " its subjects_dataset)"
+)
 _KILLED = re.compile(r"is killed by signal")
 _LAST_WORDS = 16_000
 _ARGUMENTS = re.compile(r"missing \d+ required (positional|keyword-only) argument")
@@ -223,6 +229,8 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     hint = _SEE_WHERE if _KILLED.search(said) else where(event["trace"])
     if workers and _CHILDREN in text:
         hint = f"{_NO_CHILDREN}; {hint}" if hint else _NO_CHILDREN
+    if workers and _WANTS_NONE.search(text):
+        hint = _OWN_WORKERS
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
         hint = _COLLATED_PLAINLY
     if _NO_PROCESS.search(said) or _NO_THREAD in stderr:

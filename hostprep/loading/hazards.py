@@ -32,6 +32,7 @@ _HANDLE = re.compile(
 )
 # Whoever shares these reads right: only another process that is not forked must open its own.
 _MAPPED = re.compile(r"'(mmap\.mmap|[\w.]*safe_open)' object")
+_BEGUN = re.compile(r"'generator' object|DataLoaderIter")
 # Of a pool of threads it is the queue that it names first, from Python 3.14 on what makes its
 # workers; forked workers have none of its threads.
 _POOL = re.compile(
@@ -161,6 +162,11 @@ def unpicklable_cure(error: str, part: str = "dataset") -> str:
         return (
             f"open files that are mapped into memory in the worker: when {call} is first called"
             f"{init}; or multiprocessing_context='fork'"
+        )
+    if _BEGUN.search(error):
+        return (
+            f"begin generators, and passes through a DataLoader, in the worker: when {call} is"
+            f" first called{init}; or multiprocessing_context='fork'"
         )
     if _LOCK.search(error):
         return (

@@ -287,6 +287,11 @@ def test_of_a_module_that_is_not_installed_here_the_python_is_told() -> None:
     assert error.hint is not None and "environment" in error.hint and sys.executable in error.hint
 
 
+def test_a_data_set_with_workers_of_its_own_takes_none() -> None:
+    said = "The number of workers for the data loader used to pop patches should be 0. Is it?"
+    assert "workers of its own" in (failure(said).hint or "")
+
+
 def test_a_data_module_that_was_not_set_up_is_told_so() -> None:
     event = {"where": "open", "type": "AttributeError", "causes": [], "trace": ""}
     event["message"] = "'DataModule' object has no attribute 'train'"
