@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
@@ -38,6 +39,12 @@ _NO_CHILDREN = (
     "a DataLoader's workers may start no processes: num_workers=0 for the inner loader or pool, or"
     " for this one; --loader can name the inner one"
 )
+_WANTS_NONE = re.compile(r"number of workers .* should be 0")
+_OWN_WORKERS = (
+    "its data set starts workers of its own, and takes none beside them: num_workers=0 for this"
+    " loader; how many those are to be, a DataLoader of what they read tells (of torchio's Queue:"
+    " its subjects_dataset)"
+)
 _KILLED = re.compile(r"is killed by signal")
 _LAST_WORDS = 16_000
 _ARGUMENTS = re.compile(r"missing \d+ required (positional|keyword-only) argument")
@@ -55,6 +62,14 @@ _IN_PACKAGE = (
     "the module is part of a package: run hostprep in the folder above that, and name it in whole:"
     " package.module:NAME"
 )
+_NOT_IN_THIS_PYTHON = (
+    f"{sys.executable} runs hostprep and lacks it: run hostprep in your training's environment; a"
+    " module of your own is found in the folder where hostprep is run, and in PYTHONPATH"
+)
+_NOT_SET_UP = (
+    "what a LightningDataModule makes in setup() is not there before: name a function of your own"
+    " that calls its setup('fit') and returns its train_dataloader()"
+)
 _COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
 _WITHOUT_ARGUMENTS = (
     "it is opened without a command line: name a function that needs none, in a module that reads"
@@ -63,7 +78,7 @@ _WITHOUT_ARGUMENTS = (
 _DEFAULT_COLLATE = "/torch/utils/data/_utils/collate.py"
 _COLLATED_PLAINLY = (
     "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
-    " collate_fn for them"
+    " collate_fn for them, or a data set whose transform makes tensors"
 )
 _TRAINS_AT_ONCE = (
     "what trains when it is imported, as an exported notebook does, goes below"
@@ -187,7 +202,7 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             "run this where the GPU is, or let the loader return CPU tensors",
         )
     if event["where"] == "open":
-        hints = [_opening_cure(event["type"], said), where(event["trace"])]
+        hints = [_opening_cure(what, event["type"], said), where(event["trace"])]
         return LoaderFailed(
             f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
         )
@@ -214,6 +229,8 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     hint = _SEE_WHERE if _KILLED.search(said) else where(event["trace"])
     if workers and _CHILDREN in text:
         hint = f"{_NO_CHILDREN}; {hint}" if hint else _NO_CHILDREN
+    if workers and _WANTS_NONE.search(text):
+        hint = _OWN_WORKERS
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
         hint = _COLLATED_PLAINLY
     if _NO_PROCESS.search(said) or _NO_THREAD in stderr:
@@ -293,14 +310,18 @@ def lost(what: str) -> LoaderFailed:
     )
 
 
-def _opening_cure(kind: str, said: str) -> str | None:
+def _opening_cure(what: str, kind: str, said: str) -> str | None:
     """Return what helps where a loader works in a training and not by itself."""
     if kind == "SystemExit" and _COMMAND_LINE.search(said):
         return _WITHOUT_ARGUMENTS
+    if kind == "AttributeError" and what.endswith("_dataloader"):
+        return _NOT_SET_UP
     if _GROUP.search(said):
         return _WITHOUT_GROUP
     if _RELATIVE.search(said):
         return _IN_PACKAGE
+    if kind == "ModuleNotFoundError":
+        return _NOT_IN_THIS_PYTHON
     if _MAGIC.search(said):
         return _OUT_OF_A_NOTEBOOK
     if said.endswith(_ENDED):

@@ -30,6 +30,9 @@ _HANDLE = re.compile(
     r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
     r"|TextIOWrapper|FileIO|Buffered(Reader|Writer|Random)"
 )
+# Whoever shares these reads right: only another process that is not forked must open its own.
+_MAPPED = re.compile(r"'(mmap\.mmap|[\w.]*safe_open)' object")
+_BEGUN = re.compile(r"'generator' object|DataLoaderIter")
 # Of a pool of threads it is the queue that it names first, from Python 3.14 on what makes its
 # workers; forked workers have none of its threads.
 _POOL = re.compile(
@@ -154,6 +157,16 @@ def unpicklable_cure(error: str, part: str = "dataset") -> str:
         return (
             f"make pools of threads in the worker: when {call} is first called{init}; not by fork,"
             " which takes none of their threads along: who waits for one waits for ever"
+        )
+    if _MAPPED.search(error):
+        return (
+            f"open files that are mapped into memory in the worker: when {call} is first called"
+            f"{init}; or multiprocessing_context='fork'"
+        )
+    if _BEGUN.search(error):
+        return (
+            f"begin generators, and passes through a DataLoader, in the worker: when {call} is"
+            f" first called{init}; or multiprocessing_context='fork'"
         )
     if _LOCK.search(error):
         return (

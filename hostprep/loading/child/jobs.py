@@ -174,9 +174,12 @@ def _long_enough(opened: Opened) -> None:
     what = format_count(batches, "batch")
     if opened.batching is Batching.SIZE:
         what = f"{format_count(opened.length or 0, 'sample')}, {what} of {opened.batch_size}"
+    hint = "name a larger data set, or a smaller --batch-size"
+    if opened.collate is None:  # of a data set by itself nobody said what an item is
+        hint += "; if its items are batches already, a DataLoader of it with batch_size=None"
     raise Inconclusive(
         f"{opened.description} has {what}: too few to take a rate of, and hardly worth a worker.",
-        "name a larger data set, or a smaller --batch-size",
+        hint,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import isroutine
+from io import IOBase
 from os import PathLike
 from typing import Any
 
@@ -21,16 +22,24 @@ _PARTS = 8
 
 
 def refuse_data(found: Any, said: str) -> None:
-    """Raise ``UsageError`` where it is data and no data set: arrays, a text, the name of a file.
+    """Raise ``UsageError`` where it is data and no data set: arrays, a text, a file, or its name.
 
-    Of an array nobody knows whether it is one batch or all samples. ``said`` is its name and its
-    type. Data sets and DataLoaders of torch are not to be asked about.
+    So it is where it is a part of a DataLoader, as its sampler. Of an array nobody knows whether it
+    is one batch or all samples. ``said`` is its name and its type. Data sets and DataLoaders of
+    torch are not to be asked about.
     """
     if isinstance(found, str | bytes | bytearray | PathLike):
         raise UsageError(
             f"{said}: that is a text, or the name of a file, and no loader; nothing was measured.",
             f"{_WANTED}; --dataset DIR measures files",
         )
+    if isinstance(found, IOBase):
+        raise UsageError(
+            f"{said}: that is an open file, and no loader: its lines are no samples; nothing was"
+            " measured.",
+            "name the Dataset or the DataLoader that reads it; --dataset DIR measures files",
+        )
+    _refuse_part(found, said)
     if _is_array(found):
         raise UsageError(
             f"{said}: that is an array{_shaped(found)}, and no loader: nobody knows whether it is"
@@ -40,14 +49,34 @@ def refuse_data(found: Any, said: str) -> None:
     parts = list(found.values()) if isinstance(found, Mapping) else found
     if not isinstance(parts, tuple | list) or not 0 < len(parts) <= _PARTS:
         return
+    # What a function returns with commas is a tuple; samples in a list may look like each other.
     if all(map(_is_array, parts)) and (
-        isinstance(found, Mapping) or rows_of_all(parts) is not None
+        isinstance(found, tuple | Mapping) or rows_of_all(parts) is not None
     ):
         each = ", ".join(_shaped(part).strip() for part in parts)
         raise UsageError(
             f"{said}: that holds arrays ({each}), as one batch does, and is no loader; nothing was"
             " measured.",
-            _OF_ARRAYS,
+            f"{_OF_ARRAYS}; where each call makes another batch, a function that yields them",
+        )
+
+
+def _refuse_part(found: Any, said: str) -> None:
+    """Raise ``UsageError`` where it is a DataLoader's sampler, or one pass through a DataLoader."""
+    from torch.utils.data import BatchSampler, Sampler
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    if isinstance(found, Sampler):
+        given = "batch_sampler" if isinstance(found, BatchSampler) else "sampler"
+        raise UsageError(
+            f"{said}: that is a sampler, which gives the numbers of samples and none of them;"
+            " nothing was measured.",
+            f"name the DataLoader that it is for: DataLoader(dataset, {given}=...)",
+        )
+    if isinstance(found, _BaseDataLoaderIter):
+        raise UsageError(
+            f"{said}: that is one pass through a DataLoader, begun already; nothing was measured.",
+            "name the DataLoader itself, of which num_workers can be told",
         )
 
 
@@ -55,11 +84,17 @@ def no_loader(found: Any, said: str) -> UsageError:
     """Return the error for what is none of the things that can be timed."""
     hint = _WANTED
     if found is None:
-        hint = f"{_WANTED}; is its `return` missing?"
+        why = "is its `return` missing?"
+        if "returned" not in said:
+            why = "what a function sets later is none yet: name a function that returns it"
+        hint = f"{_WANTED}; {why}"
     if isroutine(found):
         hint = f"{_WANTED}; a function that is returned is not called in its turn"
     if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
-        hint = "name a function of your own that returns what its train_dataloader() gives"
+        hint = (
+            "name a function of your own that makes one, calls its setup('fit') and returns its"
+            " train_dataloader()"
+        )
     if type(found).__module__.startswith("nvidia.dali."):
         hint = "name a function of your own that returns a DALIGenericIterator, or yields its run()"
     return UsageError(f"{said}: that is no loader; nothing was measured.", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import time
 from collections.abc import Iterator
@@ -390,6 +391,10 @@ def a_pair() -> tuple[torch.Tensor, torch.Tensor]:
     return an_image(), torch.zeros(32)
 
 
+def two_alike() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(12, 256), torch.zeros(12, 256)
+
+
 def a_batch() -> dict[str, torch.Tensor]:
     return {"image": an_image()}
 
@@ -398,8 +403,23 @@ def a_name() -> str:
     return "train"
 
 
+def a_file() -> io.BytesIO:
+    return io.BytesIO(b"0 1 2\n")
+
+
+order = RandomSampler(range(SIZE))
+groups = BatchSampler(order, 16, drop_last=False)
+
+
+def one_pass() -> Iterator[Any]:
+    return iter(DataLoader(Plain()))
+
+
 def nothing() -> None:
     """Lack a ``return``."""
+
+
+set_later = None
 
 
 def a_function() -> Any:

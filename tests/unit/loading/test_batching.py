@@ -144,6 +144,15 @@ def test_too_few_batches_are_said_in_batches(monkeypatch: pytest.MonkeyPatch) ->
         jobs._long_enough(opened("bucketed"))
 
 
+def test_where_items_may_be_batches_too_few_of_these_are_told_how_to_be_named() -> None:
+    with pytest.raises(Inconclusive, match="1 batch of 4000: too few") as caught:
+        jobs._long_enough(opened("Plain", SIZE))
+    assert "batch_size=None" in (caught.value.hint or "")
+    with pytest.raises(Inconclusive) as caught:
+        jobs._long_enough(opened("half", SIZE))
+    assert "batch_size=None" not in (caught.value.hint or "")
+
+
 def test_their_own_order_goes_on_where_the_last_probe_ended_in_any_process() -> None:
     of = opened("by_name")
     keys = []
@@ -337,8 +346,13 @@ def test_a_stream_that_makes_batches_itself_is_not_batched_once_more(name: str) 
     [
         ("an_image", "returned torch.Tensor: that is an array of 32 x 3 x 8 x 8"),
         ("a_pair", r"returned tuple: that holds arrays \(of 32 x 3 x 8 x 8, of 32\)"),
+        ("two_alike", r"returned tuple: that holds arrays \(of 12 x 256, of 12 x 256\)"),
         ("a_batch", "returned dict: that holds arrays"),
         ("a_name", "returned str: that is a text"),
+        ("a_file", r"returned _io\.BytesIO: that is an open file"),
+        ("order", r"RandomSampler\): that is a sampler"),
+        ("groups", r"BatchSampler\): that is a sampler"),
+        ("one_pass", "that is one pass through a DataLoader"),
         ("nothing", "returned NoneType: that is no loader"),
         ("a_function", "returned function: that is no loader"),
         ("SIZE", r"SIZE \(builtins.int\): that is no loader"),
@@ -347,7 +361,14 @@ def test_a_stream_that_makes_batches_itself_is_not_batched_once_more(name: str) 
 def test_what_is_no_loader_is_said_with_what_is_wanted(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         opened(name)
-    assert "Dataset" in (caught.value.hint or "")
+    assert "DataLoader" in (caught.value.hint or "")
+
+
+def test_a_name_that_is_none_yet_has_no_return() -> None:
+    for name, words in (("nothing", "`return`"), ("set_later", "sets later")):
+        with pytest.raises(UsageError, match="is no loader") as caught:
+            opened(name)
+        assert words in (caught.value.hint or "")
 
 
 def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:

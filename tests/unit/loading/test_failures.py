@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from hostprep.errors import HostprepError, Inconclusive
@@ -280,6 +282,23 @@ def test_a_module_of_a_package_is_to_be_named_in_whole(where: str) -> None:
     assert "in the folder above" in (raised(event, "loaders:make", 0).hint or "")
 
 
+def test_of_a_module_that_is_not_installed_here_the_python_is_told() -> None:
+    error = failure("No module named 'webdataset'", where="open", kind="ModuleNotFoundError")
+    assert error.hint is not None and "environment" in error.hint and sys.executable in error.hint
+
+
+def test_a_data_set_with_workers_of_its_own_takes_none() -> None:
+    said = "The number of workers for the data loader used to pop patches should be 0. Is it?"
+    assert "workers of its own" in (failure(said).hint or "")
+
+
+def test_a_data_module_that_was_not_set_up_is_told_so() -> None:
+    event = {"where": "open", "type": "AttributeError", "causes": [], "trace": ""}
+    event["message"] = "'DataModule' object has no attribute 'train'"
+    assert "setup('fit')" in (raised(event, "mine:module.train_dataloader", 0).hint or "")
+    assert "setup" not in (raised(event, "mine:module", 0).hint or "")
+
+
 def test_a_script_whose_workers_import_it_anew_is_told_what_it_lacks() -> None:
     # All that torch says where the worker, which runs the script once more, may start none.
     error = failure("DataLoader worker (pid(s) 28797) exited unexpectedly", where="open")
@@ -309,6 +328,7 @@ def test_samples_without_a_collate_function_of_theirs(in_worker: bool) -> None:
         event |= {"message": said.removeprefix("TypeError: "), "trace": trace}
     error = raised(event, "mine:data", 2 * in_worker)
     assert "name a DataLoader that has a collate_fn" in (error.hint or "")
+    assert "transform" in (error.hint or "")
 
 
 def test_opening_and_iterating_are_told_apart() -> None:

@@ -124,6 +124,10 @@ def test_what_goes_to_a_spawned_worker_alone_can_be_pickled() -> None:
         ("TypeError: no default __reduce__ due to non-trivial __cinit__", True),
         ("AttributeError: Can't pickle local object 'Environment.step.<locals>.<lambda>'", False),
         ("TypeError: cannot pickle '_thread.lock' object", True),
+        ("TypeError: cannot pickle 'mmap.mmap' object", True),
+        ("TypeError: cannot pickle 'builtins.safe_open' object", True),
+        ("TypeError: cannot pickle 'generator' object", True),
+        ("NotImplementedError: ('{} cannot be pickled', '_SingleProcessDataLoaderIter')", True),
         ("TypeError: cannot pickle '_queue.SimpleQueue' object", True),
         (
             "PicklingError: Can't pickle local object <function WorkerContext.prepare.<locals>"
