@@ -10,6 +10,7 @@ import ctypes
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,9 @@ CLONE_NEWNS = 0x20000
 
 def main() -> int:
     """Show everything and return the exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed is no Ctrl-C
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     root = os.geteuid() == 0
     # Not below /tmp, which is a tmpfs on many machines: the point is to read from the disk.
     base = Path("/var/tmp") if os.access("/var/tmp", os.W_OK) else Path.cwd()
@@ -123,7 +127,13 @@ def read_files(root: Path, names: list[Path], *, cold: bool) -> tuple[float, flo
 def hostprep(*args: str) -> int:
     """Run the command, shown as typed."""
     say(f"\n$ hostprep {' '.join(args)}")
-    return subprocess.run([sys.executable, "-m", "hostprep", *args], check=False).returncode
+    command = subprocess.Popen([sys.executable, "-m", "hostprep", *args])
+    try:
+        return command.wait()
+    except KeyboardInterrupt:
+        command.terminate()
+        command.wait()  # or it would go on writing into what is removed next
+        raise
 
 
 def run(*args: str) -> None:

@@ -98,7 +98,8 @@ makes_environments() { # PYTHON
 
 virtual_environment() {
   local python
-  if ! .venv/bin/python -c '' 2>/dev/null; then
+  # One that was interrupted while it was made has a Python, and no pip.
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     if ! python=$(python_of_choice); then
       apt_install python3 "hostprep is written in it" && python=$(python_of_choice) || {
         say "Python 3.11 or later, with its venv, is needed; set PYTHON=/path/to/python3 if it is somewhere unusual."

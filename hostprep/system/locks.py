@@ -182,6 +182,8 @@ def _no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepErro
     hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
     if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
         hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
+    if error.errno == errno.EROFS:
+        hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"
     if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
         hint = f"remove it: rm -d {shlex.quote(str(path))}"
     # A directory that was chosen may be root's, where sudo helps; the user's own is in HOME.

@@ -320,6 +320,7 @@ def test_a_target_that_cannot_be_written_is_told_before_the_source_is_scanned(
         code, words = 1, f"{target} may not be written to; nothing was changed."
     found = hostprep("stage", source, "--to", target / "new", expect=code)
     assert found["error"]["message"] == words
+    assert ("ReadWritePaths=" in found["error"]["hint"]) is (kind == "read-only")
     subprocess.run(["umount", target], check=True)
 
 

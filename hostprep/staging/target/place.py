@@ -113,7 +113,8 @@ def read_only_refusal(path: str) -> Refused:
     return Refused(
         f"the file system of {path} is mounted read-only; nothing was changed.",
         "see why, the kernel does it after an error (`dmesg`), then mount it for writing:"
-        f" `findmnt -T {shlex.quote(path)}` shows it",
+        f" `findmnt -T {shlex.quote(path)}` shows it; in a systemd service ProtectSystem= does it,"
+        " and what ReadWritePaths= names is spared",
     )
 
 

@@ -42,6 +42,19 @@ def test_a_file_system_without_locks_is_no_bug(
     assert "HOSTPREP_RUN_DIR" in (caught.value.hint or "")
 
 
+def test_a_service_that_may_not_write_locks_is_told_how_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(tmp_path))
+    monkeypatch.setattr("os.open", refuse)
+    with pytest.raises(HostprepError) as caught, lock("stage", purpose="test"):
+        pass
+    assert f"ReadWritePaths={tmp_path}" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
 def test_what_stands_in_the_way_of_a_lock_is_to_be_removed(
     make: Callable[[Path], None], own_state: Path
