@@ -129,7 +129,8 @@ def _judge_one(xid: Xid) -> Finding:
                 if of_note
                 else "systemctl reboot",
             ),
-            "end what uses the GPUs first; if it comes again, the card, its cables or its slot",
+            "end what uses the GPUs first; if it comes again, the card, its cables or its slot"
+            + ("; the log has it, and this check sees it, until the reboot" if of_note else ""),
         ),
     )
 
