@@ -25,17 +25,23 @@ def _judge_one(gpu: Gpu, visible: bool) -> Finding:
     if gpu.used_bytes is None or not gpu.total_bytes:
         message = f"the {gpu.name} has no memory of its own that NVML counts."
         return Finding(Status.SKIP, name(gpu), message)
-    held, busy = gpu.used_bytes / gpu.total_bytes, gpu.utilisation_percent or 0
-    taken = held >= _HELD_SHARE or busy >= BUSY_PERCENT
+    held, busy = gpu.used_bytes / gpu.total_bytes, gpu.utilisation_percent
+    taken = held >= _HELD_SHARE or (busy or 0) >= BUSY_PERCENT
+    # Of one that is cut into parts (MIG) NVML does not tell it.
+    how = "how busy it is, is not told" if busy is None else f"it is busy for {busy} % of the time"
     size = format_bytes(gpu.used_bytes)
     pids = [process.pid for process in gpu.processes or ()]
     who = f", by process {', '.join(map(str, pids))}" if pids else ""
     return Finding(
         Status.WARN if taken else Status.PASS,
         name(gpu),
-        f"{size} of {format_bytes(gpu.total_bytes)} are held{who}; it is busy for {busy} % of the"
-        " time.",
-        Measured(f"{size} held, {busy} % busy", gpu.used_bytes, "bytes", "lower"),
+        f"{size} of {format_bytes(gpu.total_bytes)} are held{who}; {how}.",
+        Measured(
+            f"{size} held" + ("" if busy is None else f", {busy} % busy"),
+            gpu.used_bytes,
+            "bytes",
+            "lower",
+        ),
         f"less than {_HELD_SHARE:.0%} of the memory held, less than {BUSY_PERCENT} % busy",
         "hostprep: a desktop takes less, a training takes more",
         int(gpu.total_bytes * _HELD_SHARE),
