@@ -91,7 +91,7 @@ def _by_user(facts: Facts) -> tuple[float, Finding]:
         Measured(facts.limit.shown, facts.limit.soft, "processes", "higher"),
         f"at least {needed:,}",
         f"hostprep: {_THREADS_OF_A_WORKER} threads a worker, {_OTHERS:,} for all else of the user",
-        needed,
+        None if facts.root else needed,
         remedy,
     )
 

@@ -46,6 +46,17 @@ def test_a_captured_host(case: Path) -> None:
             assert remedy and (remedy["commands"] or remedy["hint"]), each
         assert each["message"][0:1] and each["message"].endswith("."), "a whole sentence"
         assert (each["threshold"] is None) == (each["threshold_from"] is None), each
+        if each["status"] == "PASS":
+            assert meets_its_threshold(each), "what watches the figures would raise an alarm"
+
+
+def meets_its_threshold(found: dict[str, Any]) -> bool:
+    """Whether the value that passes is on the good side of the limit that is exported with it."""
+    measured, limit = found["measured"], found["threshold_value"]
+    if limit is None or measured["value"] is None or measured["better"] is None:
+        return True
+    higher = measured["better"] == "higher"
+    return bool(measured["value"] >= limit if higher else measured["value"] <= limit)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
