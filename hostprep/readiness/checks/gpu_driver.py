@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hostprep.cuda.starting import driver_trouble
 from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, look
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.system.python import pip_line
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -36,7 +37,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             Status.UNKNOWN,
             "driver",
             f"the driver cannot be asked: {nvml.problem}.",
-            remedy=Remedy(("pip install nvidia-ml-py",), "in the environment of hostprep"),
+            remedy=Remedy((pip_line("nvidia-ml-py"),), "in the environment of hostprep"),
         )
         return
     reason, cure = driver_trouble(nvml, facts.driver) or (

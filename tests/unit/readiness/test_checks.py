@@ -11,6 +11,7 @@ import yaml
 from hostprep.readiness.model import Check, Result, Status
 from hostprep.readiness.registry import all_checks, find
 from hostprep.readiness.runner import run_check
+from hostprep.system.python import pip_line
 from tests.unit.readiness.captured import FIXTURES, captured
 
 CHECKS = all_checks()
@@ -57,6 +58,11 @@ def meets_its_threshold(found: dict[str, Any]) -> bool:
         return True
     higher = measured["better"] == "higher"
     return bool(measured["value"] >= limit if higher else measured["value"] <= limit)
+
+
+def test_a_package_is_installed_beside_hostprep_by_the_line_that_is_printed() -> None:
+    (found,) = results_of(FIXTURES / "HP050" / "unknown")
+    assert found["remedy"]["commands"] == [pip_line("nvidia-ml-py")]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
