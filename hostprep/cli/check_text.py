@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -11,6 +12,10 @@ from hostprep.units import format_seconds
 
 _COLOURS = {"PASS": "32", "WARN": "33", "FAIL": "1;31", "UNKNOWN": "35", "SKIP": "2"}
 _INDENT = " " * 4
+_FOR_ROOT = (
+    "# what changes the host is for a shell of root's (sudo -i); ulimit and taskset are for the one"
+    " that starts the training"
+)
 
 
 def report_text(report: dict[str, Any], *, colours: bool) -> str:
@@ -20,6 +25,8 @@ def report_text(report: dict[str, Any], *, colours: bool) -> str:
         status = _painted(f"{check['status']:<8}", check["status"], colours)
         lines.append(f"{status}{check['code']}  {_one_line(subject_and_message(check))}")
     cured = [check for check in report["checks"] if check["status"] in ("FAIL", "UNKNOWN", "WARN")]
+    if os.geteuid() != 0 and any((check["remedy"] or {}).get("commands") for check in cured):
+        lines += ["", _FOR_ROOT]
     for check in cured:
         lines += ["", *_remedy(check)]
     if report["baseline"]:

@@ -11,6 +11,9 @@ from hostprep.host.reading import read_text
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
+# Who holds a device for a virtual machine: vfio-pci and its relatives for each kind of machine
+# (nvgrace_gpu_vfio_pci), KVM's older one, Xen's.
+_FOR_GUESTS = re.compile(r"vfio|^pci-stub$|^pciback$")
 _VERSION = re.compile(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 _NODE = re.compile(r"nvidia(\d+|ctl|-uvm)")
 # What shows a driver that is no module with such nodes: in WSL it is that of Windows, which puts
@@ -25,7 +28,8 @@ _OTHERS = {
 class DriverFacts:
     """``module_version`` is of the loaded kernel module, None where none is loaded.
 
-    ``pci_devices`` are the addresses of NVIDIA's GPUs on the bus; ``nodes`` the device nodes that
+    ``pci_devices`` are the addresses of NVIDIA's GPUs on the bus, but for those that are passed to
+    virtual machines, which are no business of the driver here; ``nodes`` the device nodes that
     CUDA opens, ``closed_nodes`` those of them that this user may not read and write. ``other`` is
     where the driver is one that has none of these: ``WSL`` or ``Jetson``.
     """
@@ -71,9 +75,19 @@ def _module_version(root: Path) -> str | None:
 
 
 def _is_nvidia_gpu(device: Path) -> bool:
-    return _read(device / "vendor").strip() == _NVIDIA and _read(device / "class").startswith(
-        _DISPLAY_CLASSES
+    return (
+        _read(device / "vendor").strip() == _NVIDIA
+        and _read(device / "class").startswith(_DISPLAY_CLASSES)
+        and not _FOR_GUESTS.search(driver_of(device))
     )
+
+
+def driver_of(device: Path) -> str:
+    """Return the name of the driver that a PCI device is bound to, "" where it is to none."""
+    try:
+        return os.path.basename(os.readlink(device / "driver"))
+    except OSError:
+        return ""
 
 
 def _names(folder: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from hostprep.dataclass import dataclass
 from hostprep.readiness.context import Context
 
@@ -9,7 +11,7 @@ from hostprep.readiness.context import Context
 @dataclass(frozen=True, slots=True)
 class BootService:
     """``systemd``: it runs here. ``installed`` and ``enabled`` are the unit file's; ``state`` is a
-    ``converging.boot_state.Stage``, None without a boot record."""
+    ``converging.boot_state.Stage``, None without a boot record. ``masked``: somebody forbade it."""
 
     unit: str
     systemd: bool
@@ -17,6 +19,7 @@ class BootService:
     enabled: bool
     state: str | None
     reason: str
+    masked: bool = False
 
 
 def ask_boot(context: Context, name: str) -> BootService:
@@ -38,11 +41,12 @@ def ask_boot(context: Context, name: str) -> BootService:
         return {
             "unit": unit,
             "systemd": systemd_runs(),
-            # A masked one is a link to /dev/null, which is there and is no file.
             "installed": (unit_dir() / unit).is_file(),
             "enabled": (unit_dir() / WANTS / unit).is_symlink(),
             "state": None if state is None else state.state.value,
             "reason": "" if state is None else state.reason,
+            # It is a link to /dev/null, which is there and is no file.
+            "masked": os.path.realpath(unit_dir() / unit) == os.devnull,
         }
 
     return BootService(**context.ask(f"boot service of {name}", question))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hostprep.dataclass import dataclass
 from hostprep.host.reading import NO_PROC_HINT
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell
+from hostprep.readiness.model import CannotTell, Remedy
+
+_FOR_ALL = "for all: {} or limits.conf(5)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,21 @@ class Limit:
     def shown(self) -> str:
         """The limit in force, for people."""
         return "unlimited" if self.soft is None else f"{self.soft:,}"
+
+
+def raising(limit: Limit, option: str, wanted: int | None, service: str) -> Remedy:
+    """Return what raises a limit of the shell to ``wanted``, None for unlimited.
+
+    ``option`` is that of ulimit, ``service`` the setting of a systemd unit.
+    """
+    number = "unlimited" if wanted is None else str(wanted)
+    reachable = limit.hard is None or (wanted is not None and limit.can_be(wanted))
+    if not reachable:
+        hint = f"it takes root to raise the hard limit; {_FOR_ALL.format(service)}"
+        return Remedy((f"ulimit -{option} {number}",), hint)
+    # Without -S the hard limit would come down to it as well, and never up again in that shell.
+    hint = f"in the shell that starts the training; {_FOR_ALL.format(service)}"
+    return Remedy((f"ulimit -S -{option} {number}",), hint)
 
 
 def read_limit(context: Context, name: str) -> Limit:

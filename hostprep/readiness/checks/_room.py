@@ -105,6 +105,7 @@ def _judge_one(room: Room, scale: Scale, total: int, free: int) -> Finding:
         f"{1 - _WARN_SHARE:.0%} or {say(scale.ample)}{noun} free",
         f"Meta GCM's health checks ({_WARN_SHARE:.0%} and {_FAIL_SHARE:.0%} used); the amount is"
         " hostprep's, for large disks",
-        scale.ample,
+        # Of a small file system the share is less, and what is below that warns.
+        min(scale.ample, round(total * (1 - _WARN_SHARE))),
         None if status is Status.PASS else scale.remedy(quote(point)),
     )

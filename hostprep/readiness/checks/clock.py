@@ -103,7 +103,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
         None
         if fine
         else Remedy(
-            ("apt-get install chrony", "systemctl enable --now chrony", "chronyc waitsync 12"),
+            # Without -y the next of the pasted lines would be taken for the answer.
+            (
+                "apt-get update",
+                "apt-get install -y chrony",
+                "systemctl enable --now chrony",
+                "chronyc waitsync 12",
+            ),
             "in a container, on its host; where chrony runs already, it needs `rtcsync` in its"
             " configuration, or it does not tell the kernel; where systemd-timesyncd is there:"
             " timedatectl set-ntp true; on RHEL and its kin it is dnf install chrony,"

@@ -17,6 +17,8 @@ _SET = "echo {} | tee /sys/devices/system/cpu/cpu*/cpufreq/{} > /dev/null"
 _SELF_SCALING = frozenset({"intel_pstate", "amd-pstate-epp"})
 _SLOW = frozenset({"powersave", "conservative", "userspace"})
 _SAVING = frozenset({"power", "balance_power"})
+# Of the highest frequency that the processor has: what is left below is nothing one would see.
+_LEAST_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,14 @@ def judge(facts: Facts) -> Iterator[Finding]:
     slow = [each for each in facts.policies if _is_slow(each)]
     capped = [each for each in facts.policies if _is_capped(each)]
     governors = Counter(each.governor for each in facts.policies)
-    shown = ", ".join(f"{name} on {count}" for name, count in sorted(governors.items()))
+    shown = "governor " + ", ".join(
+        f"{name} on {count}" for name, count in sorted(governors.items())
+    )
     status, remedy = Status.PASS, None
-    message = f"the clock rises with the work (governor {shown} processors)."
+    message = f"the clock rises with the work ({shown} processors)."
+    measured = Measured(shown, shown.removeprefix("governor "))
+    wanted = "performance, or one that scales with the load"
+    wanted_by = "the kernel's admin-guide/pm/cpufreq; Meta's GCM looks at the governor too"
     if slow:
         status = Status.WARN
         how = slow[0].governor
@@ -89,6 +96,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         message = (
             f"{len(capped)} processors are held to {low / 1e6:.2f} GHz of {high / 1e6:.2f} GHz."
         )
+        measured = Measured(f"{low / 1e6:.2f} GHz at most", low * 1000, "Hz", "higher")
+        wanted = f"{_LEAST_SHARE:.0%} of {high / 1e6:.2f} GHz at least"
+        wanted_by = "hostprep; the kernel's scaling_max_freq and cpuinfo_max_freq"
     if status is Status.WARN:
         # Where processors are of two kinds, the kernel lowers it to what each of them can.
         highest = max((each.highest_khz or 0 for each in facts.policies), default=0)
@@ -103,9 +113,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         status,
         "clock",
         message,
-        Measured(f"governor {shown}", shown),
-        "performance, or one that scales with the load",
-        "the kernel's admin-guide/pm/cpufreq; Meta's GCM looks at the governor too",
+        measured,
+        wanted,
+        wanted_by,
         remedy=remedy,
     )
 
@@ -118,7 +128,7 @@ def _is_slow(policy: Policy) -> bool:
 
 def _is_capped(policy: Policy) -> bool:
     known = policy.allowed_khz is not None and policy.highest_khz is not None
-    return known and (policy.allowed_khz or 0) < 0.9 * (policy.highest_khz or 0)
+    return known and (policy.allowed_khz or 0) < _LEAST_SHARE * (policy.highest_khz or 0)
 
 
 CHECK = Check(

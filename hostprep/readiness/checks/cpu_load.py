@@ -47,7 +47,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             ("ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head",),
             "wait for them or end them; a WARN of HP047 is of the same cause, and says what they"
             " wait for. If it is the training itself, nothing is wrong; if it was something that is"
-            " over, look again in a minute",
+            " over, look again in a minute. A container shows only its own, and the load is of the"
+            " whole machine: look on its host",
         )
     yield Finding(
         status,

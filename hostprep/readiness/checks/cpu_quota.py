@@ -70,15 +70,17 @@ def judge(facts: Facts) -> Iterator[Finding]:
         Status.FAIL if least.cpus < 1 else Status.WARN,
         "processor time",
         f"cgroup {least.group} gives {least.cpus:g} of the {facts.processors} processors{felt}:"
-        " workers that are counted by processors stand still most of the time.",
+        " workers that are counted by processors stand still for up to"
+        f" {1 - least.cpus / facts.processors:.0%} of the time.",
         Measured(f"{least.cpus:g} processors", least.cpus, "processors", "higher"),
         f"{facts.processors} processors",
         "the affinity of this process",
         facts.processors,
         Remedy(
             tuple(map(_lift, tight)),
-            "whoever set it sets it again: docker run --cpus, CPUQuota= of a systemd unit,"
-            " limits.cpu in Kubernetes. If it is meant so, `hostprep recommend` counts with it",
+            "whoever set it sets it again, and a container may not lift its own: docker run --cpus,"
+            " CPUQuota= of a systemd unit, limits.cpu in Kubernetes. If it is meant so, `hostprep"
+            " recommend` counts with it",
         ),
     )
 

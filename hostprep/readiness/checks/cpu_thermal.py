@@ -50,10 +50,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
         message = "the processors have no counters of throttling here (Intel's have, not in a VM)."
         yield Finding(Status.SKIP, "heat", message)
         return
-    # Where only events are counted, one is taken for a second: they last that long or longer.
+    # Where only events are counted, one is taken for a second; several may be in one, though.
     known = facts.throttled_seconds is not None
     seconds = float(facts.events) if facts.throttled_seconds is None else facts.throttled_seconds
-    share = seconds / facts.uptime_seconds if facts.uptime_seconds else 0.0
+    share = min(1.0, seconds / facts.uptime_seconds) if facts.uptime_seconds else 0.0
     status, remedy = Status.PASS, None
     times = f"{facts.events:,} times" + (f", {format_seconds(seconds)} in all" if known else "")
     message = f"a core was slowed down by heat {times} since boot: hardly ever."

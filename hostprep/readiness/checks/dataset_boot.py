@@ -40,8 +40,14 @@ def _judge_one(name: str, service: BootService, spec: str) -> Finding:
     if not service.systemd:
         message = f"systemd does not run here, so nothing stages {name} at boot."
         return Finding(Status.SKIP, name, message)
-    remedy: Remedy | None = Remedy((f"hostprep apply --yes {quote(spec)}",))
-    if not service.installed or service.state is None:
+    unit = quote(service.unit)
+    apply = f"hostprep apply --yes {quote(spec)}"
+    remedy: Remedy | None = Remedy((apply,))
+    if service.masked:
+        status, measured = Status.WARN, "masked"
+        message = f"{name} does not come back after a reboot: {service.unit} is masked."
+        remedy = Remedy((f"systemctl unmask {unit}", apply), "somebody masked it: ask why first")
+    elif not service.installed or service.state is None:
         status, measured = Status.WARN, "not installed"
         message = f"{name} does not come back after a reboot: {service.unit} is not there."
     elif not service.enabled:
@@ -50,7 +56,6 @@ def _judge_one(name: str, service: BootService, spec: str) -> Finding:
     elif service.state == "failed":
         status, measured = Status.WARN, "failed"
         message = f"{name} was not staged at this boot: {service.reason.rstrip('.')}."
-        unit = quote(service.unit)
         remedy = Remedy((f"systemctl restart {unit}",), f"the reason: `journalctl -b -u {unit}`")
     else:
         status, measured, remedy = Status.PASS, service.state, None
@@ -77,8 +82,8 @@ CHECK = Check(
 For each data set of the spec with `at_boot: true`: is its service there and enabled, and did it do
 its work in this boot?
 
-**WARN** the unit is missing or not enabled, so that the data set is gone after the next reboot; or
-it failed at this boot. Whether the data set is there now is HP010's business.
+**WARN** the unit is missing, masked or not enabled, so that the data set is gone after the next
+reboot; or it failed at this boot. Whether the data set is there now is HP010's business.
 
 `hostprep apply` writes and enables the units; `systemctl restart` tries one again, and
 `journalctl -b -u UNIT` says why it failed. Without systemd (in most containers) nothing stages at

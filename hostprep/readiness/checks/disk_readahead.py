@@ -66,7 +66,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             _DEFAULT_BYTES if arm else None,
             Remedy(
                 (f"blockdev --setra 4096 /dev/{device.name}",),
-                '2 MiB, until the reboot; for good a udev rule: ATTR{bdi/read_ahead_kb}="2048"',
+                f'2 MiB, until the reboot; for good a udev rule: KERNEL=="{device.name}",'
+                ' ATTR{bdi/read_ahead_kb}="2048"',
             )
             if low
             else None,

@@ -105,7 +105,11 @@ def _judge_one(disk: Disk) -> Finding:
         None
         if status is Status.PASS
         else Remedy(
-            (f"smartctl -x /dev/{name}", f"smartctl -t short /dev/{name}"),
+            # Of NVMe only smartmontools 7.4 can start one; Debian 12 has 7.3, Ubuntu 22.04 7.2.
+            (
+                f"smartctl -x /dev/{name}",
+                *(() if name.startswith("nvme") else (f"smartctl -t short /dev/{name}",)),
+            ),
             "copy away what exists only there, and have a new disk ready",
         ),
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from hostprep.dataclass import dataclass
+from hostprep.host.gpu_driver import driver_of
 from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -24,27 +23,16 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read the bus and the nodes; a GPU that another driver holds is not the driver's.
-
-    Those that are passed to a virtual machine are held by vfio-pci, or by a relative of it for each
-    kind of machine (nvgrace_gpu_vfio_pci).
-    """
+    """Read the bus and the nodes; a GPU that another driver holds is not the driver's."""
     gpus = _gpus.look(context)
     devices = context.root / "sys/bus/pci/devices"
     on_bus = tuple(
         address
         for address in gpus.driver.pci_devices
-        if _driver_of(devices / address) in (None, "nvidia")
+        if driver_of(devices / address) in ("", "nvidia")
     )
     nodes = sum(node[-1].isdigit() for node in gpus.driver.nodes)
     return Facts(gpus, on_bus, nodes, "SLURM_JOB_ID" in context.environ)
-
-
-def _driver_of(device: Path) -> str | None:
-    try:
-        return os.path.basename(os.readlink(device / "driver"))
-    except OSError:
-        return None
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hostprep.cuda.starting import driver_trouble
 from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, look
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.system.python import pip_line
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -36,7 +37,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             Status.UNKNOWN,
             "driver",
             f"the driver cannot be asked: {nvml.problem}.",
-            remedy=Remedy(("pip install nvidia-ml-py",), "in the environment of hostprep"),
+            remedy=Remedy((pip_line("nvidia-ml-py"),), "in the environment of hostprep"),
         )
         return
     reason, cure = driver_trouble(nvml, facts.driver) or (
@@ -70,8 +71,9 @@ Whether NVML, the driver's library, starts; and if not, why: from the loaded ker
 module still runs, until the reboot; this user may not open the nodes; a container was started
 without `--gpus all`; a GPU has fallen off the bus; the driver hangs, which is said after 10 seconds
 and 7 for each GPU, since one that starts anew may take so long. **UNKNOWN** the Python package
-nvidia-ml-py is missing. Without an NVIDIA GPU on the bus the check is a **SKIP**; so it is where
-none can be opened and none is wanted: in a job that Slurm gave none, or where
-NVIDIA_VISIBLE_DEVICES (`void`, `none`) or CUDA_VISIBLE_DEVICES (empty, `-1`) says so.
+nvidia-ml-py is missing. Without an NVIDIA GPU on the bus, or with none but those that are passed to
+virtual machines, the check is a **SKIP**; so it is where none can be opened and none is wanted: in
+a job that Slurm gave none, or where NVIDIA_VISIBLE_DEVICES (`void`, `none`) or CUDA_VISIBLE_DEVICES
+(empty, `-1`) says so.
 """,
 )

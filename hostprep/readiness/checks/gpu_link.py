@@ -23,6 +23,7 @@ def _judge_one(gpu: Gpu) -> Finding:
     slower = now is not None and best is not None and now < best
     asleep = slower and (gpu.utilisation_percent or 0) < BUSY_PERCENT
     fine = width >= most and (not slower or asleep)
+    wanted = f"{best}.0 x{most}" if slower and not asleep else f"x{most}"
     message = f"PCIe {now or '?'}.0 x{width}"
     if not fine:
         message += f", where {best or '?'}.0 x{most} could be"
@@ -35,7 +36,7 @@ def _judge_one(gpu: Gpu) -> Finding:
         name(gpu),
         f"{message}.",
         Measured(f"{now or '?'}.0 x{width}", width, "lanes", "higher"),
-        f"x{most}",
+        wanted,
         "NVML: the width and generation that card and slot can both do",
         most,
         None

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from hostprep.host.gpu import BUSY_PERCENT, Gpu
 from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, for_each, look, name
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
-from hostprep.units import format_bytes
+from hostprep.units import GIB, format_bytes
 
 _HELD_SHARE = 0.10
+# Of a small GPU, as a laptop has, the screen and a browser hold more than a tenth.
+_DESKTOP_BYTES = GIB
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -25,20 +27,27 @@ def _judge_one(gpu: Gpu, visible: bool) -> Finding:
     if gpu.used_bytes is None or not gpu.total_bytes:
         message = f"the {gpu.name} has no memory of its own that NVML counts."
         return Finding(Status.SKIP, name(gpu), message)
-    held, busy = gpu.used_bytes / gpu.total_bytes, gpu.utilisation_percent or 0
-    taken = held >= _HELD_SHARE or busy >= BUSY_PERCENT
+    most, busy = max(_DESKTOP_BYTES, int(gpu.total_bytes * _HELD_SHARE)), gpu.utilisation_percent
+    taken = gpu.used_bytes >= most or (busy or 0) >= BUSY_PERCENT
+    # Of one that is cut into parts (MIG) NVML does not tell it.
+    how = "how busy it is, is not told" if busy is None else f"it is busy for {busy} % of the time"
     size = format_bytes(gpu.used_bytes)
     pids = [process.pid for process in gpu.processes or ()]
     who = f", by process {', '.join(map(str, pids))}" if pids else ""
     return Finding(
         Status.WARN if taken else Status.PASS,
         name(gpu),
-        f"{size} of {format_bytes(gpu.total_bytes)} are held{who}; it is busy for {busy} % of the"
-        " time.",
-        Measured(f"{size} held, {busy} % busy", gpu.used_bytes, "bytes", "lower"),
-        f"less than {_HELD_SHARE:.0%} of the memory held, less than {BUSY_PERCENT} % busy",
-        "hostprep: a desktop takes less, a training takes more",
-        int(gpu.total_bytes * _HELD_SHARE),
+        f"{size} of {format_bytes(gpu.total_bytes)} are held{who}; {how}.",
+        Measured(
+            f"{size} held" + ("" if busy is None else f", {busy} % busy"),
+            gpu.used_bytes,
+            "bytes",
+            "lower",
+        ),
+        f"less than {format_bytes(most)} held, less than {BUSY_PERCENT} % busy",
+        f"hostprep: {_HELD_SHARE:.0%} of the memory, of a small GPU {format_bytes(_DESKTOP_BYTES)};"
+        " a desktop takes less, a training takes more",
+        most,
         Remedy(
             (
                 f"nvidia-smi -i {gpu.index} --query-compute-apps=pid,name,used_memory --format=csv",
@@ -104,9 +113,9 @@ The numbers in it are CUDA's, which begin with the fastest GPU. Where a host has
 they are those of NVML only with CUDA_DEVICE_ORDER=PCI_BUS_ID; without it all GPUs are judged.
 UUIDs, as `nvidia-smi -L` prints them, say which on every host.
 
-**WARN** a tenth of the memory is held, or some kernel ran in a tenth of the last moments: another
-training, a notebook that somebody left open, or a process of a job that was killed. A training that
-was sized for the whole GPU runs out of memory there, and shares its speed. See whose it is first:
-it may be meant to be there.
+**WARN** a tenth of the memory is held (1 GiB of a GPU that has less than ten), or some kernel ran
+in a tenth of the last moments: another training, a notebook that somebody left open, or a process
+of a job that was killed. A training that was sized for the whole GPU runs out of memory there, and
+shares its speed. See whose it is first: it may be meant to be there.
 """,
 )

@@ -62,8 +62,10 @@ def _judge_one(gpu: Gpu, with_screen: tuple[str, ...]) -> Finding:
         remedy=None
         if fine
         else Remedy(
-            ("systemctl enable --now nvidia-persistenced",),
-            "where there is no such service: nvidia-smi -pm 1, until the reboot",
+            ("systemctl enable --now nvidia-persistenced", "nvidia-smi -pm 1"),
+            "the second lasts until the reboot, and alone does it where there is no such service,"
+            " or one that runs with --no-persistence-mode, as Ubuntu's does: for good take that out"
+            " of it (systemctl edit --full nvidia-persistenced). In a container: on its host",
         ),
     )
 
@@ -83,6 +85,7 @@ such as clocks and the counts of errors are lost with it.
 
 **WARN** it is off. It is never worse, since a long training notices nothing. Where a GPU drives a
 screen, that keeps the driver loaded, and all is well. `nvidia-persistenced`, which comes with the
-driver, keeps it on.
+driver, keeps it on; but Ubuntu starts it with `--no-persistence-mode`, and then it takes
+`nvidia-smi -pm 1` after each boot.
 """,
 )

@@ -122,15 +122,22 @@ def _judge_one(xid: Xid) -> Finding:
         "none",
         _FROM,
         0,
-        Remedy(
-            (
-                "nvidia-smi -q -d ECC,ROW_REMAPPER",
-                f"nvidia-smi --gpu-reset -i {_function(xid.address)}"
-                if of_note
-                else "systemctl reboot",
-            ),
-            "end what uses the GPUs first; if it comes again, the card, its cables or its slot",
-        ),
+        _after(xid, of_note),
+    )
+
+
+def _after(xid: Xid, of_note: bool) -> Remedy:
+    """Return what helps. A reboot is no line to paste: all that runs there would end with it."""
+    look, again = "nvidia-smi -q -d ECC,ROW_REMAPPER", "the card, its cables or its slot"
+    if of_note:
+        return Remedy(
+            (look, f"nvidia-smi --gpu-reset -i {_function(xid.address)}"),
+            f"end what uses the GPUs first; if it comes again, {again}; the log has it, and this"
+            " check sees it, until the reboot",
+        )
+    return Remedy(
+        (look,),
+        f"end what uses the GPUs, then reboot (systemctl reboot); if it comes again, {again}",
     )
 
 

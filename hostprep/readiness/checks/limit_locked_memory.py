@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import Capability, has_capability, users_are_mapped
-from hostprep.readiness.checks._limits import Limit, read_limit
+from hostprep.readiness.checks._limits import Limit, raising, read_limit
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             f"only {facts.limit.shown} bytes may be locked, and {devices} locks what it sends:"
             " NCCL fails ('ibv_reg_mr: Cannot allocate memory')."
         )
-        hint = "in the shell that starts the training; for all: LimitMEMLOCK= or limits.conf(5)"
-        if facts.limit.hard is not None:
-            hint = "it takes root to raise the hard limit; for all: LimitMEMLOCK=, limits.conf(5)"
-        remedy = Remedy(("ulimit -l unlimited",), hint)
+        remedy = raising(facts.limit, "l", None, "LimitMEMLOCK=")
     yield Finding(
         status,
         "locked memory",

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import DESCRIPTORS_OF_A_TRAINING, descriptors_of_a_worker
-from hostprep.readiness.checks._limits import Limit, read_limit
+from hostprep.readiness.checks._limits import Limit, raising, read_limit
 from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.units import format_count
 
 # Images and their labels, where no batch was looked at.
@@ -55,11 +55,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             f"only {facts.limit.shown} open files are allowed, and each tensor on its way from a"
             " worker takes one: 'Too many open files', or 'received 0 items of ancdata'."
         )
-        roomy = _ROOMY if facts.limit.can_be(_ROOMY) or facts.limit.hard is None else needed
-        hint = "in the shell that starts the training; for all: LimitNOFILE= or limits.conf(5)"
-        if not facts.limit.can_be(needed):
-            hint = "it takes root to raise the hard limit; for all: LimitNOFILE= or limits.conf(5)"
-        remedy = Remedy((f"ulimit -n {roomy}",), hint)
+        roomy = max(needed, _ROOMY) if facts.limit.can_be(_ROOMY) else needed
+        remedy = raising(facts.limit, "n", roomy, "LimitNOFILE=")
     yield Finding(
         status,
         "open files",
@@ -90,7 +87,7 @@ give.
 
 **FAIL** the limit is below what the loader takes. **WARN** it is below 1,024.
 
-`ulimit -n 65536` in the shell or the job script; for services `LimitNOFILE=`, for logins
+`ulimit -S -n 65536` in the shell or the job script; for services `LimitNOFILE=`, for logins
 `/etc/security/limits.conf`. Or `torch.multiprocessing.set_sharing_strategy('file_system')`.
 """,
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import users_are_mapped
 from hostprep.host.cgroups import ProcessLimit, read_process_limits
-from hostprep.readiness.checks._limits import Limit, read_limit
+from hostprep.readiness.checks._limits import Limit, raising, read_limit
 from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -83,10 +83,7 @@ def _by_user(facts: Facts) -> tuple[float, Finding]:
             f"only {facts.limit.shown} processes and threads of this user are allowed: workers may"
             " not start ('Resource temporarily unavailable')."
         )
-        hint = "in the shell that starts the training; for all: LimitNPROC= or limits.conf(5)"
-        if not facts.limit.can_be(needed):
-            hint = "it takes root to raise the hard limit; for all: LimitNPROC= or limits.conf(5)"
-        remedy = Remedy((f"ulimit -u {needed}",), hint)
+        remedy = raising(facts.limit, "u", needed, "LimitNPROC=")
     return spare, Finding(
         status,
         "processes",
@@ -94,7 +91,7 @@ def _by_user(facts: Facts) -> tuple[float, Finding]:
         Measured(facts.limit.shown, facts.limit.soft, "processes", "higher"),
         f"at least {needed:,}",
         f"hostprep: {_THREADS_OF_A_WORKER} threads a worker, {_OTHERS:,} for all else of the user",
-        needed,
+        None if facts.root else needed,
         remedy,
     )
 
@@ -123,8 +120,8 @@ def _by_group(group: ProcessLimit, facts: Facts) -> tuple[float, Finding]:
         most = -(-(used + needed) // _ROOMY) * _ROOMY
         remedy = Remedy(
             (f"echo {most} > {quote(group.group + '/pids.max')}",),
-            f"whoever set it sets it again: docker run --pids-limit={most}, TasksMax={most} of a"
-            " systemd unit, podPidsLimit of the kubelet",
+            "whoever set it sets it again, and a container may not raise its own: docker run"
+            f" --pids-limit={most}, TasksMax={most} of a systemd unit, podPidsLimit of the kubelet",
         )
     return left - needed, Finding(
         status,
@@ -163,7 +160,7 @@ The tightest of them is shown.
 **WARN** less is allowed, or left, than that: workers fail to start, or a library in them cannot
 make its threads ("Resource temporarily unavailable").
 
-`ulimit -u` in the shell or the job script, for services `LimitNPROC=`, for logins
+`ulimit -S -u` in the shell or the job script, for services `LimitNPROC=`, for logins
 `/etc/security/limits.conf`. That of a cgroup where it was set: `docker run --pids-limit`,
 `TasksMax=` of a systemd unit, `podPidsLimit` of the kubelet; the line printed raises it until it is
 set again.

@@ -29,7 +29,11 @@ _RESOURCES = (
         20.0,
         "xprof calls a program highly input-bound from 20 % of waiting on",
         "all tasks that could go on waited for storage",
-        Remedy(("iotop -boPn 3",), "who reads and writes; a staging or a backup ends by itself"),
+        Remedy(
+            ("iotop -boPn 3",),
+            "who reads and writes (iotop is for root, and a package of its own); a staging or a"
+            " backup ends by itself",
+        ),
     ),
     Resource(
         "cpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from hostprep.probing.results import is_of
 from hostprep.readiness.checks._disks import file_system_of, storage_of
 from hostprep.readiness.checks._needs import need_of, probe_line, required, say, say_age
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_rate
 
 _OLD_SECONDS = 30 * 86400.0
@@ -28,7 +29,7 @@ class Rate:
 
     ``invalid`` says why the last probe tells nothing about it, ``elsewhere`` on which file system
     it measured where that is not the one that is there now, ``damaged`` what is wrong with the file
-    that was kept of it, where no other can be read.
+    that was kept of it, where no other can be read. ``absent``: nothing is there to be measured.
     """
 
     dataset: str
@@ -40,6 +41,7 @@ class Rate:
     invalid: str | None
     elsewhere: str | None = None
     damaged: str | None = None
+    absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,18 @@ def look(context: Context) -> Facts:
                 invalid,
                 elsewhere,
                 None if probe is not None else _damage_of(context, path),
+                judged is None and _is_absent(context, path),
             )
         )
     return Facts(tuple(rates))
+
+
+def _is_absent(context: Context, path: str) -> bool:
+    below = str(context.root / path.lstrip("/"))
+    try:
+        return not context.ask(f"is {path}", lambda: os.path.lexists(below), below_root=True)
+    except CannotTell:
+        return False
 
 
 def _certain(judged: Judged, probe: dict[str, Any]) -> bool:
@@ -153,7 +164,10 @@ def _judge_one(rate: Rate) -> Finding:
             why = f"{measured}: {rate.damaged.removesuffix('.')}"
         elif rate.age_seconds is not None:
             why = f"the last probe of {rate.path} says nothing about {rate.required}"
-        remedy = Remedy((rate.command,), "half a minute; it writes a test file and removes it")
+        hint = "half a minute; it writes a test file and removes it"
+        if rate.absent:
+            hint = f"first stage it (HP010): {rate.path} is not there to be measured. Then {hint}"
+        remedy = Remedy((rate.command,), hint)
         return Finding(Status.UNKNOWN, rate.dataset, f"{why}.", remedy=remedy)
     judged, age = rate.judged, rate.age_seconds
     least = PASS_SHARE * judged.required

@@ -71,7 +71,10 @@ def _none(over: Mount | None) -> Finding:
         f"{there}, and it is no folder that this user may write: workers cannot hand over their"
         " batches."
     )
-    remedy = Remedy(("mkdir -p /dev/shm", _mount_line("50%")))
+    remedy = Remedy(
+        ("mkdir -p /dev/shm", _mount_line("50%")),
+        "until the reboot, when systemd mounts it so by itself; see what took it away",
+    )
     return Finding(Status.FAIL, _PATH, message, remedy=remedy)
 
 
@@ -136,8 +139,9 @@ def _enlarge(space: Space, least_free_bytes: int, mounted: bool) -> Remedy:
         mount = _mount_line(f"{mebibytes}M")
     return Remedy(
         (mount,),
-        f"in a container: docker run --shm-size={mebibytes}m; in Kubernetes an emptyDir of medium"
-        " Memory on /dev/shm",
+        f"until the reboot; for good a line in fstab: tmpfs /dev/shm tmpfs nosuid,nodev,"
+        f"size={mebibytes}M 0 0. In a container, which may not mount: docker run"
+        f" --shm-size={mebibytes}m; in Kubernetes an emptyDir of medium Memory on /dev/shm",
     )
 
 
@@ -163,7 +167,8 @@ and it is no folder that this user may write. A plain folder, as in some sandbox
 file system that it is on; one without a limit (`size=0`) passes.
 **WARN** it is enough, but with little room.
 
-`mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the reboot. A
+`mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the
+reboot, and a line in fstab (`tmpfs /dev/shm tmpfs nosuid,nodev,size=8G 0 0`) from then on. A
 container has a `/dev/shm` of its own: `docker run --shm-size=8g`, or `--ipc=host`.
 """,
 )

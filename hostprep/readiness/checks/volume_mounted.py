@@ -126,7 +126,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
                 )
         else:
             status = Status.FAIL
-            message = f"a {fstype} is mounted on {volume.path}, where the spec wants a tmpfs."
+            message = f"{volume.path} is mounted, of type {fstype}, and the spec wants a tmpfs."
             remedy = Remedy(
                 (f"findmnt {quote(volume.path)}",),
                 "see whose it is; unmount it, or give the volume another path in the spec",

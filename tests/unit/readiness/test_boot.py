@@ -17,7 +17,9 @@ def test_a_masked_service_is_not_installed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(tmp_path))
     (tmp_path / UNIT).write_text("[Service]\n")
-    assert ask_boot(Context(spec=None, level=Level.QUICK), "data").installed
+    found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+    assert found.installed and not found.masked
     (tmp_path / UNIT).unlink()
     (tmp_path / UNIT).symlink_to("/dev/null")
-    assert not ask_boot(Context(spec=None, level=Level.QUICK), "data").installed
+    found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+    assert found.masked and not found.installed

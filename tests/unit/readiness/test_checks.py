@@ -11,6 +11,7 @@ import yaml
 from hostprep.readiness.model import Check, Result, Status
 from hostprep.readiness.registry import all_checks, find
 from hostprep.readiness.runner import run_check
+from hostprep.system.python import pip_line
 from tests.unit.readiness.captured import FIXTURES, captured
 
 CHECKS = all_checks()
@@ -46,6 +47,22 @@ def test_a_captured_host(case: Path) -> None:
             assert remedy and (remedy["commands"] or remedy["hint"]), each
         assert each["message"][0:1] and each["message"].endswith("."), "a whole sentence"
         assert (each["threshold"] is None) == (each["threshold_from"] is None), each
+        if each["status"] == "PASS":
+            assert meets_its_threshold(each), "what watches the figures would raise an alarm"
+
+
+def meets_its_threshold(found: dict[str, Any]) -> bool:
+    """Whether the value that passes is on the good side of the limit that is exported with it."""
+    measured, limit = found["measured"], found["threshold_value"]
+    if limit is None or measured["value"] is None or measured["better"] is None:
+        return True
+    higher = measured["better"] == "higher"
+    return bool(measured["value"] >= limit if higher else measured["value"] <= limit)
+
+
+def test_a_package_is_installed_beside_hostprep_by_the_line_that_is_printed() -> None:
+    (found,) = results_of(FIXTURES / "HP050" / "unknown")
+    assert found["remedy"]["commands"] == [pip_line("nvidia-ml-py")]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)

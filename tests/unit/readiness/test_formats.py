@@ -15,7 +15,7 @@ import xmlschema
 from markdown_it import MarkdownIt
 from prometheus_client.parser import text_string_to_metric_families
 
-from hostprep.cli.check_text import report_text
+from hostprep.cli.check_text import _FOR_ROOT, report_text
 from hostprep.cli.output import json_text
 from hostprep.readiness.baseline import compare
 from hostprep.readiness.formats import Format, render
@@ -77,7 +77,8 @@ def test_nothing_measured_is_no_pass() -> None:
         assert suite.get("errors") == "1" and suite.findall("testcase/error")
 
 
-def test_text_is_one_line_each_and_then_what_a_shell_takes() -> None:
+def test_text_is_one_line_each_and_then_what_a_shell_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     text = report_text(report(), colours=False)
     assert text.isascii() or all(char.isprintable() or char == "\n" for char in text)
     found, *remedies, verdict = text.split("\n\n")
@@ -95,6 +96,8 @@ def test_text_is_one_line_each_and_then_what_a_shell_takes() -> None:
     assert echoing.stderr == ""
     assert echoing.stdout.splitlines()[0].startswith("mount /mnt/ram --size 30G")
     assert len(echoing.stdout.splitlines()) == 4
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert text.replace(script, f"{_FOR_ROOT}\n\n{script}") == report_text(report(), colours=False)
 
 
 def test_colours_only_colour() -> None:
