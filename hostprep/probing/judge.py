@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hostprep.host.block import StorageClass
 from hostprep.probing.behaviour import FLASH_IOPS_AT_LEAST, what_it_is
 from hostprep.probing.epoch import predict, predict_large
@@ -32,6 +34,7 @@ from hostprep.units import format_bytes, format_count
 
 # Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
 _MEMORY_SECONDS = 20e-6
+_BEHIND_ANOTHER = frozenset({StorageClass.FUSE, StorageClass.NETWORK})
 _DELIVERED_AT_LEAST = 0.5
 # btrfs makes no more of 128 KiB than one block of 4; what training reads shrinks far less.
 _DELIVERED_COMPRESSED_AT_LEAST = 0.02
@@ -87,7 +90,7 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     dataset, small, sequential = measured.dataset, measured.small, measured.sequential
     if not dataset.complete:
         return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
-    if small is not None and small.source == "dataset":
+    if small is not None and small.source == "dataset" and dataset.files:
         if _is_sparse(measured):
             return None, f"{_holes(measured)}, and time that was not measured"
         return predict(dataset, small, measured.memory_bytes, sequential), None
@@ -133,6 +136,7 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
             )
             reasons.append(Reason("buffered", text))
     reasons += _too_fast(measured)
+    reasons += _from_their_memory(measured)
     share = measured.file_cached_share
     if share is not None and share > _CACHED_AT_MOST:
         text = f"{share:.0%} of the file that was read stayed in memory: a layer of it is a tmpfs"
@@ -223,11 +227,34 @@ def _too_fast(measured: Measured) -> list[Reason]:
     ):
         text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
         return [Reason("random_too_fast", f"{text}: a cache answered")]
-    at_memory_speed = single.latency is not None and single.latency.p50 < _MEMORY_SECONDS
-    if at_memory_speed and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
+    if _at_memory_speed(single) and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
         text = "random 4 KiB reads were as fast as sequential ones: a cache answered"
         return [Reason("random_too_fast", text)]
     return []
+
+
+def _at_memory_speed(single: FioRun) -> bool:
+    return single.latency is not None and single.latency.p50 < _MEMORY_SECONDS
+
+
+def _from_their_memory(measured: Measured) -> Iterator[Reason]:
+    """Yield which rates are of a cache of the program, or of the server, that stands before disks.
+
+    Nobody counts what these deliver; but a request that goes there first has no time left for one.
+    Files that were just made are in such a cache like the large one; others need not be.
+    """
+    single, small = measured.run("randread", 1), measured.small
+    if measured.storage.storage_class not in _BEHIND_ANOTHER or single is None:
+        return
+    if _at_memory_speed(single) and single.load.device_bytes is None:
+        assert single.latency is not None
+        text = (
+            f"random 4 KiB reads took {single.latency.p50 * 1e6:.0f} us, too little for a disk"
+            " behind a program or a server: a cache of theirs answered"
+        )
+        made = small is not None and small.source == "made"
+        for of in (SEQUENTIAL_READS, RANDOM_READS, *((SMALL_FILES,) if made else ())):
+            yield Reason("in_memory", text, of)
 
 
 def _first(measured: Measured, default: FioRun) -> float:

@@ -347,6 +347,25 @@ def test_flash_may_be_fast_and_memory_speed_may_not() -> None:
     assert codes(optane) == set()
 
 
+@pytest.mark.parametrize("kind", [StorageClass.FUSE, StorageClass.NETWORK])
+def test_what_a_program_or_a_server_has_in_memory_is_a_cache(kind: StorageClass) -> None:
+    """Of bindfs over a disk: its requests pass through its process, and each took 6 us."""
+    behind = measured(storage=storage(kind, ()), fio=four_runs(1700, 57_000, 57_000, 6e-6))
+    judgement = judge(behind, None)
+    assert [(each.code, each.of) for each in judgement.invalid] == [
+        ("in_memory", "sequential reads"),
+        ("in_memory", "random reads"),
+    ]
+    assert judgement.behaviour is Behaviour.UNCLEAR
+    assert judge(behind, parse_need("100")).verdict is Verdict.PASS  # of files that are here
+    made = replace(behind, small=small_files(source="made"))
+    assert judge(made, parse_need("100")).verdict is Verdict.INVALID
+    slower = replace(behind, fio=four_runs(1700, 12_000, 57_000, 80e-6))
+    assert codes(slower) == set()
+    overlay = replace(behind, storage=storage(StorageClass.OVERLAY, ()))
+    assert codes(overlay) == set()  # its layer's disk may be as fast
+
+
 def test_a_disk_that_may_be_none_may_be_faster_than_an_arm() -> None:
     disks = (disk(), disk(name="vdb", virtual=True))
     fast = measured(storage=storage(StorageClass.ARM, disks), fio=four_runs(150, 5000, 9000))
@@ -482,6 +501,8 @@ def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
     assert made.epoch_note == "too few of the files under the path were read for that"
     nothing = measured(small=small_files(source="made"), dataset=DataSet(0, True, 0))
     assert judge(nothing, None).epoch_note == "there is no data set under the path"
+    gone = judge(replace(nothing, small=small_files()), None)  # between the reading and its end
+    assert (gone.epoch, gone.epoch_note) == (None, "there is no data set under the path")
     linked = judge(replace(nothing, dataset=DataSet(0, True, 0, links=750)), None).epoch_note
     assert linked is not None and "750 symbolic links to elsewhere" in linked
     partly = measured(dataset=replace(measured().dataset, complete=False, size_bytes=None))
