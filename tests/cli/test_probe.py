@@ -296,6 +296,18 @@ def test_an_interruption_leaves_nothing_behind(
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
 
 
+def test_a_probe_that_was_stopped_has_no_figures(tmp_path: Path, fake_fio: Path) -> None:
+    """The clock went on meanwhile: rates would be too low by that, and nothing would say so."""
+    data = tmp_path / "data"
+    with while_fio_runs(data, fake_fio) as (process, _):
+        os.killpg(process.pid, signal.SIGSTOP)  # as Ctrl-Z does
+        os.killpg(process.pid, signal.SIGCONT)
+        _, words = process.communicate(timeout=20)
+    assert process.returncode == 4
+    assert "the probe was stopped (Ctrl-Z, SIGSTOP) while it measured" in words
+    assert list(data.iterdir()) == []
+
+
 def test_a_kernel_short_of_memory_leaves_nothing_behind(tmp_path: Path, fake_fio: Path) -> None:
     """It kills the process that measures, and not the one that waits for it."""
     data = tmp_path / "data"
