@@ -166,12 +166,12 @@ def measure(
                 tell(rate)
             load = meter.load()
             done = running.wait()
-            load = replace(load, asked_bytes=meter.asked_bytes())
         except CommandFailed:
             raise FioTooLate(
                 f"fio ({job.pattern}, depth {job.depth}) did not end within {patience:.0f} s.",
                 "is the device still there? see `dmesg`; if it is only slow: more --seconds",
             ) from None
+    load = meter.with_children(load)  # fio counts among them once the block has waited for it
     return replace(_result(job, reader.last, done, load), late_bytes_per_s=reader.late_rate())
 
 

@@ -18,10 +18,8 @@ from hostprep.probing.model import (
     Measured,
 )
 from hostprep.probing.others import held_up_by_others
+from hostprep.probing.processors import held_back, held_back_in_memory
 from hostprep.probing.rates import (
-    CPU_FULL_AT_LEAST,
-    CPU_SATURATED,
-    CPU_THROTTLED,
     PASS_SHARE,
     TOO_LITTLE_TIME,
     compare,
@@ -39,8 +37,6 @@ _DELIVERED_AT_LEAST = 0.5
 # btrfs makes no more of 128 KiB than one block of 4; what training reads shrinks far less.
 _DELIVERED_COMPRESSED_AT_LEAST = 0.02
 _CACHED_AT_MOST = _HOLES_AT_MOST = 0.05
-# Of the periods of a quota: fewer cost less than what a requirement is forgiven.
-_THROTTLED_AT_MOST = 0.1
 _FEWEST_FILES = 20
 # What gains nothing from a few requests at a time gains nothing from many.
 _NO_GAIN_BELOW = 1.2
@@ -121,8 +117,8 @@ def _holes(measured: Measured) -> str:
 def contradictions(measured: Measured) -> tuple[Reason, ...]:
     """Return why the numbers are not what the storage gives; none where they hold together."""
     if measured.storage.storage_class is StorageClass.RAM:
-        # Caches, processors and speeds beyond a disk's are what memory consists of.
-        return _missing(measured)
+        # Caches and speeds beyond a disk's are what memory consists of.
+        return (*_missing(measured), *held_back_in_memory(measured))
     reasons = [*_missing(measured)]
     if measured.layout_holes:
         reasons.append(
@@ -142,12 +138,11 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         text = f"{share:.0%} of the file that was read stayed in memory: a layer of it is a tmpfs"
         reasons += [Reason("in_memory", text, of) for of in (SEQUENTIAL_READS, RANDOM_READS)]
     for run in measured.fio:
-        what = f"fio ({run.pattern}, depth {run.depth})"
-        of = SEQUENTIAL_READS if run.pattern == "read" else RANDOM_READS
+        what, of = run.words, run.of
         least = _least_of_fio(measured, run)
         if not measured.layout_holes:
             reasons += _not_delivered(what, of, run.read_bytes, run.load, least)
-        reasons += _held_back(what, of, run.load)
+        reasons += held_back(what, of, run.load)
         if not measured.direct and run.load.device_bytes is None:
             text = f"{what} could not avoid the page cache, nor see what it gave"
             reasons.append(Reason("buffered", text, of))
@@ -158,11 +153,11 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         if sparse:
             reasons.append(Reason("holes", _holes(measured), SMALL_FILES))
         for small in measured.small.cold:
-            what = f"small files ({small.readers} at a time)"
+            what = small.words
             read_bytes = small.read_bytes + small.again_bytes
             if not sparse:
                 reasons += _not_delivered(what, SMALL_FILES, read_bytes, small.load, least)
-            reasons += _held_back(what, SMALL_FILES, small.load)
+            reasons += held_back(what, SMALL_FILES, small.load)
         share = measured.small.cached_share
         if share is not None and share > _CACHED_AT_MOST:
             why = "a program holds them there"
@@ -282,18 +277,3 @@ def _not_delivered(what: str, of: str, read_bytes: int, load: Load, least: float
         f"{format_bytes(load.device_bytes)}: a cache answered"
     )
     return [Reason("not_delivered", text, of)]
-
-
-def _held_back(what: str, of: str, load: Load) -> list[Reason]:
-    """Processors that could do no more: the storage gives this rate at least, and maybe more."""
-    reasons = []
-    if load.cpu_busy is not None and load.cpu_busy >= CPU_FULL_AT_LEAST:
-        text = f"the processors were {load.cpu_busy:.0%} busy during {what}"
-        reasons.append(Reason(CPU_SATURATED, f"{text}: the storage may give more", of))
-    if load.throttled is not None and load.throttled >= _THROTTLED_AT_MOST:
-        text = (
-            f"the cgroup's quota of processor time held {what} up in {load.throttled:.0%} of its "
-            "periods: the storage may give more"
-        )
-        reasons.append(Reason(CPU_THROTTLED, text, of))
-    return reasons

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.probing.judgement import Reason
-from hostprep.probing.model import RANDOM_READS, SEQUENTIAL_READS, SMALL_FILES, Load, Measured
+from hostprep.probing.model import Load, Measured
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.units import KIB, format_number, format_rate
 
@@ -92,13 +92,10 @@ def _passes(measured: Measured) -> Iterator[_Pass]:
             # One of 4 KiB is one request of the disk; larger ones are split, nobody knows how.
             loaded = max(0, (load.asked_bytes or 0) - run.read_bytes)
             own = run.read_bytes / run.block_bytes + loaded / _LOADED_IN_BYTES
-        what = f"fio ({run.pattern}, depth {run.depth})"
-        of = RANDOM_READS if random else SEQUENTIAL_READS
-        yield _Pass(what, of, run.read_bytes, own, load, load.seconds)
+        yield _Pass(run.words, run.of, run.read_bytes, own, load, load.seconds)
     for small in measured.small.cold if measured.small is not None else ():
         load = small.load
         if load.device_bytes is None or not load.seconds:
             continue
-        what = f"small files ({small.readers} at a time)"
         own = small.read_bytes + small.again_bytes
-        yield _Pass(what, SMALL_FILES, own, None, load, load.seconds)
+        yield _Pass(small.words, small.of, own, None, load, load.seconds)

@@ -103,6 +103,7 @@ def test_errors_before_the_json_do_not_hide_the_result(fake: Path) -> None:
     assert result.bytes_per_s == 20480
     assert result.iops == 5
     assert result.latency is not None and result.latency.p95 == 2e-6
+    assert result.load.cpu_own  # it is told when fio has ended, and has been waited for
 
 
 def test_an_fio_that_dies_half_way(fake: Path) -> None:

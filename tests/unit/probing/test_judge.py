@@ -388,6 +388,28 @@ def test_memory_may_do_what_a_disk_may_not() -> None:
     assert judge(memory, None).behaviour is Behaviour.MEMORY
 
 
+@pytest.mark.parametrize(
+    ("load", "code"),
+    [
+        (HELD_UP, "cpu_throttled"),
+        (Load(1.0, None, seconds=2, cpu_own=0.7), "cpu_saturated"),
+        (Load(1.0, None, seconds=2, cpu_own=0.8), None),
+        (Load(0.9, None, seconds=2, cpu_own=0.1), None),  # there was a processor to be had
+        (Load(1.0, None, seconds=0.2, cpu_own=0.1), None),
+    ],
+)
+def test_what_held_readers_of_memory_back_forbids_a_fail(load: Load, code: str | None) -> None:
+    memory = measured(
+        storage=storage(StorageClass.RAM, ()),
+        fio=four_runs(10_000, 600_000, 600_000, 1e-6),
+        small=small_files(cold=(small_run(8, 9000, load=load),), cached_share=None),
+    )
+    assert codes(memory) == ({code} if code else set())
+    too_little = judge(memory, parse_need("40000")).verdict
+    assert too_little is (Verdict.INVALID if code else Verdict.FAIL)
+    assert judge(memory, parse_need("9000")).verdict is Verdict.PASS
+
+
 def test_a_virtual_disk_that_claims_to_rotate_and_does_not() -> None:
     virtual = disk(name="vda", transport=Transport.VIRTIO, virtual=True)
     fast = measured(
