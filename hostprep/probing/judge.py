@@ -16,6 +16,7 @@ from hostprep.probing.model import (
     FioRun,
     Load,
     Measured,
+    SmallFiles,
 )
 from hostprep.probing.others import held_up_by_others
 from hostprep.probing.processors import held_back, held_back_in_memory
@@ -38,6 +39,7 @@ _DELIVERED_AT_LEAST = 0.5
 _DELIVERED_COMPRESSED_AT_LEAST = 0.02
 _CACHED_AT_MOST = _HOLES_AT_MOST = 0.05
 _FEWEST_FILES = 20
+_AS_CACHED_AT_MOST = 1.5  # times as long
 # What gains nothing from a few requests at a time gains nothing from many.
 _NO_GAIN_BELOW = 1.2
 
@@ -165,6 +167,9 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
                 why += ", or a layer is a tmpfs"
             text = f"{share:.0%} of the small files stayed in memory: {why}"
             reasons.append(Reason("in_memory", text, SMALL_FILES))
+        elif _as_from_memory(measured.small):
+            text = "small files came as fast as from memory: a cache or a tmpfs answered"
+            reasons.append(Reason("in_memory", text, SMALL_FILES))
     reasons += held_up_by_others(measured)
     reasons += slowed(measured)
     told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
@@ -250,6 +255,19 @@ def _from_their_memory(measured: Measured) -> Iterator[Reason]:
         made = small is not None and small.source == "made"
         for of in (SEQUENTIAL_READS, RANDOM_READS, *((SMALL_FILES,) if made else ())):
             yield Reason("in_memory", text, of)
+
+
+def _as_from_memory(small: SmallFiles) -> bool:
+    """Return whether cold files came like cached ones, where no disk counts what it delivers.
+
+    By the rate, of as many readers, and by the time of single ones: either alone may be what other
+    programs left of the processors.
+    """
+    one, several, cached = small.cold[0], small.cold[-1], small.cached
+    if cached is None or several.readers != cached.readers or one.load.device_bytes is not None:
+        return False
+    as_many = several.files_per_s >= PASS_SHARE * cached.files_per_s
+    return as_many and one.latency.p50 <= _AS_CACHED_AT_MOST * cached.latency.p50
 
 
 def _first(measured: Measured, default: FioRun) -> float:

@@ -217,6 +217,8 @@ def test_another_program_of_this_name_is_not_asked_to_measure(
     for fine in ("fio-3.0", "fio-3.33", "fio-3.37-33-g1234"):
         write(fake, f"echo {fine}\n")
         assert version() == fine
+    write(fake, "echo 'wrapper: loading modules'; echo fio-3.33\n")
+    assert version() == "fio-3.33"
 
 
 @pytest.mark.parametrize(

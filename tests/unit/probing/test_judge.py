@@ -377,6 +377,24 @@ def test_a_rate_limit_that_makes_both_equal_is_no_contradiction() -> None:
     assert codes(measured(storage=flash, fio=four_runs(10, 2560, 2560, p50=390e-6))) == set()
 
 
+def test_files_that_nobody_may_ask_about_and_that_come_like_cached_ones() -> None:
+    """As to who may not write them, of a layer of an overlay that is a tmpfs."""
+    one, several, cached = small_run(1, 60_000), small_run(8, 400_000), small_run(8, 420_000)
+    small = small_files(cold=(one, several), cached=cached, cached_share=None)
+    overlay = measured(storage=storage(StorageClass.OVERLAY, ()), small=small)
+    (reason,) = contradictions(overlay)
+    assert (reason.code, reason.of) == ("in_memory", "small files")
+    assert judge(overlay, parse_need("1000")).verdict is Verdict.INVALID
+    for honest in (
+        replace(small, cold=(one, small_run(8, 350_000))),
+        replace(small, cold=(small_run(1, 20_000), several)),  # others held the cached pass up
+        replace(small, cold=(replace(one, load=Load(0.2, 10**11)), several)),  # disks counted it
+        replace(small, cold=(one, small_run(4, 400_000))),
+        replace(small, cached=None),
+    ):
+        assert codes(replace(overlay, small=honest)) == set(), honest
+
+
 def test_memory_may_do_what_a_disk_may_not() -> None:
     busy = Load(1.0, None)
     memory = measured(
