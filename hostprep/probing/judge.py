@@ -238,19 +238,20 @@ def _at_memory_speed(single: FioRun) -> bool:
 
 
 def _from_their_memory(measured: Measured) -> Iterator[Reason]:
-    """Yield which rates are of a cache of the program, or of the server, that stands before disks.
+    """Yield which rates are of a cache before the disks: a program's, a server's, a loop device's.
 
-    Nobody counts what these deliver; but a request that goes there first has no time left for one.
-    Files that were just made are in such a cache like the large one; others need not be.
+    What disks deliver is not counted there, or may be for others; but a request that goes through
+    it has no time left for one. Files that were just made are in its cache like the large one;
+    others need not be.
     """
-    single, small = measured.run("randread", 1), measured.small
-    if measured.storage.storage_class not in _BEHIND_ANOTHER or single is None:
+    storage, small, single = measured.storage, measured.small, measured.run("randread", 1)
+    if single is None or single.latency is None or not _at_memory_speed(single):
         return
-    if _at_memory_speed(single) and single.load.device_bytes is None:
-        assert single.latency is not None
+    apart = storage.storage_class in _BEHIND_ANOTHER and single.load.device_bytes is None
+    if apart or any(device.cached for device in storage.devices):
         text = (
             f"random 4 KiB reads took {single.latency.p50 * 1e6:.0f} us, too little for a disk"
-            " behind a program or a server: a cache of theirs answered"
+            " behind a program, a server or a loop device: a cache there answered"
         )
         made = small is not None and small.source == "made"
         for of in (SEQUENTIAL_READS, RANDOM_READS, *((SMALL_FILES,) if made else ())):

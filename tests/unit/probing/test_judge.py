@@ -487,7 +487,16 @@ def test_a_loop_device_that_reads_through_the_page_cache_is_a_doubt_where_no_dis
     loop = disk(name="loop0", kind="loop", transport=None, cached=True)
     seen = storage(StorageClass.ARM, (disk(),))
     assert codes(measured(storage=replace(seen, devices=(loop,), disks=()))) == {"buffered"}
-    assert codes(measured(storage=replace(seen, devices=(loop,)))) == set()
+    through = measured(storage=replace(seen, devices=(loop,)))
+    assert codes(through) == set()
+    # As much as was read came from the disk, but for others.
+    runs = four_runs(1700, 30_000, 57_000, 6e-6)
+    loads = [replace(run.load, device_bytes=run.read_bytes) for run in runs]
+    beside = tuple(replace(run, load=load) for run, load in zip(runs, loads, strict=True))
+    virtual = replace(through.storage, storage_class=StorageClass.VIRTUAL)
+    (one, other) = contradictions(replace(through, storage=virtual, fio=beside))
+    assert (one.code, one.of) == ("in_memory", "sequential reads")
+    assert (other.code, other.of) == ("in_memory", "random reads")
 
 
 def test_a_class_that_the_kernel_knows_stays() -> None:
