@@ -125,7 +125,7 @@ def test_text_for_people_has_bars_and_the_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.timed
 def test_a_need_out_of_reach_fails_with_remedies() -> None:
-    # In memory no processor can be too busy and no cache too warm: the verdict is certain.
+    # In memory no cache can be too warm, and processors only by others: the verdict is certain.
     folder = Path("/dev/shm") / f"hostprep-test-{os.getpid()}"
     folder.mkdir()
     try:
@@ -135,8 +135,11 @@ def test_a_need_out_of_reach_fails_with_remedies() -> None:
         folder.rmdir()  # fails where something is left
     if fields["device"]["kernel_class"] != "ram":
         pytest.skip("/dev/shm is no tmpfs here")
-    assert code == 3
-    assert (fields["verdict"], fields["valid"]) == ("FAIL", True)
+    doubts = {reason["code"] for reason in fields["invalid_reasons"]}
+    assert doubts <= {"cpu_saturated", "too_little_time"}
+    if code == 4 and doubts:
+        pytest.skip(f"other programs have the processors: {fields['invalid_reasons']}")
+    assert (code, fields["verdict"]) == (3, "FAIL")
     assert fields["need"]["judged"]["share"] < 0.9
     assert [remedy["action"] for remedy in fields["remedies"]][-1] == "buy faster storage"
     assert passed == 0
