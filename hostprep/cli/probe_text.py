@@ -183,7 +183,7 @@ def _small_rows(small: SmallFiles, *, in_memory: bool) -> list[tuple[str, SmallR
     first = "here" if in_memory else "cold"
     rows = [(f"{first}, {run.readers} at a time", run) for run in small.cold]
     for name, run in (("cached", small.cached), ("staged in RAM", small.staged)):
-        if run is not None:
+        if run is not None and run not in small.cold:  # of memory both are one
             rows.append((f"{name}, {run.readers} at a time", run))
     return rows
 

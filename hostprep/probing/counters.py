@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -29,7 +31,7 @@ class Meter:
         self._cpu = cpu_ticks(root)
         self._throttling = read_cpu_throttling(root)
         self._counts = disk_counts(self._disks, root)
-        self._asked = _asked_bytes()
+        self._children = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._begun = time.monotonic()
 
     def load(self) -> Load:
@@ -42,23 +44,29 @@ class Meter:
                 now.written_bytes - before.written_bytes,
                 now.requests - before.requests,
             )
-        return Load(
+        load = Load(
             cpu_busy=cpu_ticks(self._root).busy_share_since(self._cpu),
             device_bytes=read,
             throttled=throttled_share(self._throttling, read_cpu_throttling(self._root)),
             written_bytes=written,
             requests=requests,
-            asked_bytes=self.asked_bytes(),
             seconds=time.monotonic() - self._begun,
         )
+        return self.with_children(load)
 
-    def asked_bytes(self) -> int:
-        """Return what children that have ended since asked of storage."""
-        return _asked_bytes() - self._asked
+    def with_children(self, load: Load) -> Load:
+        """Return ``load`` with what children that have ended since the making took and asked for.
 
-
-def _asked_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock * _SECTOR_BYTES
+        Until they have ended, and were waited for, nobody counts it.
+        """
+        now, before = resource.getrusage(resource.RUSAGE_CHILDREN), self._children
+        took = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
+        had = (load.seconds or 0) * len(os.sched_getaffinity(0))
+        return replace(
+            load,
+            asked_bytes=(now.ru_inblock - before.ru_inblock) * _SECTOR_BYTES,
+            cpu_own=took / had if had else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

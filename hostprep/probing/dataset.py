@@ -13,6 +13,8 @@ from hostprep.probing.model import DataSet
 _SAMPLE_FILES = 200_000
 _TELL_SECONDS = 1.0
 _BLOCK_BYTES = 4096
+# However late it is, sizes are asked for so long: of shards they say by which rate to judge.
+_LEAST_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,27 +121,31 @@ def _readable(entries: Iterator[os.DirEntry[str]], left: _LeftOut) -> Iterator[o
 def measure_size(found: Found, seconds: float, *, tells_holes: bool = False) -> DataSet:
     """Return the data set with its size, where all sizes could be read within ``seconds``.
 
+    Files that are gone since they were counted are none of it.
     ``tells_holes`` is a file system that has blocks for all of a file's data, and for no hole.
     """
     left_out = found.links, found.mounts, found.closed
     unknown = DataSet(found.files, found.complete, None, *left_out)
     if not found.complete or found.files > len(found.sample):
         return unknown
-    deadline = time.monotonic() + seconds
-    total = holes = 0
+    deadline = time.monotonic() + max(seconds, _LEAST_SECONDS)
+    total = holes = gone = 0
     # Folder by folder: what lies together is looked up together.
     for path in sorted(found.sample):
         if time.monotonic() > deadline:
             return unknown
         try:
             status = os.stat(path, follow_symlinks=False)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
+            gone += 1
             continue
+        except OSError:
+            return unknown
         total += status.st_size
         hole = status.st_size - 512 * status.st_blocks
         if tells_holes and hole >= _BLOCK_BYTES:  # what is less may be kept in the inode
             holes += hole
-    return DataSet(found.files, True, total, *left_out, hole_bytes=holes)
+    return DataSet(found.files - gone, True, total, *left_out, hole_bytes=holes)
 
 
 def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:

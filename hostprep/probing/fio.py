@@ -89,7 +89,7 @@ def version(patience_seconds: float = LOADING_SECONDS) -> str:
             " has its time for the storage; or allow more of it by --seconds",
         ) from None
     said = done.stdout.strip()
-    release = re.match(r"fio-(\d+)\.", said)
+    release = re.search(r"^fio-(\d+)\.\S*", said, re.M)  # a wrapper may have had words before
     if release is None:
         raise FioFailed(
             f"{shutil.which('fio')} is not fio, the disk benchmark: asked for its version it says "
@@ -99,11 +99,11 @@ def version(patience_seconds: float = LOADING_SECONDS) -> str:
         )
     if int(release[1]) < _OLDEST:
         raise FioFailed(
-            f"{said} is too old: it counts in KiB what later ones count in bytes. "
+            f"{release[0]} is too old: it counts in KiB what later ones count in bytes. "
             "Nothing was measured.",
             f"have fio {_OLDEST}.0 or later: apt-get install fio",
         )
-    return said
+    return release[0]
 
 
 def arguments(job: Job) -> tuple[str, ...]:
@@ -166,12 +166,12 @@ def measure(
                 tell(rate)
             load = meter.load()
             done = running.wait()
-            load = replace(load, asked_bytes=meter.asked_bytes())
         except CommandFailed:
             raise FioTooLate(
                 f"fio ({job.pattern}, depth {job.depth}) did not end within {patience:.0f} s.",
                 "is the device still there? see `dmesg`; if it is only slow: more --seconds",
             ) from None
+    load = meter.with_children(load)  # fio counts among them once the block has waited for it
     return replace(_result(job, reader.last, done, load), late_bytes_per_s=reader.late_rate())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hostprep.host.block import StorageClass
 from hostprep.probing.behaviour import FLASH_IOPS_AT_LEAST, what_it_is
 from hostprep.probing.epoch import predict, predict_large
@@ -14,12 +16,11 @@ from hostprep.probing.model import (
     FioRun,
     Load,
     Measured,
+    SmallFiles,
 )
 from hostprep.probing.others import held_up_by_others
+from hostprep.probing.processors import held_back, held_back_in_memory
 from hostprep.probing.rates import (
-    CPU_FULL_AT_LEAST,
-    CPU_SATURATED,
-    CPU_THROTTLED,
     PASS_SHARE,
     TOO_LITTLE_TIME,
     compare,
@@ -32,13 +33,13 @@ from hostprep.units import format_bytes, format_count
 
 # Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
 _MEMORY_SECONDS = 20e-6
+_BEHIND_ANOTHER = frozenset({StorageClass.FUSE, StorageClass.NETWORK})
 _DELIVERED_AT_LEAST = 0.5
 # btrfs makes no more of 128 KiB than one block of 4; what training reads shrinks far less.
 _DELIVERED_COMPRESSED_AT_LEAST = 0.02
 _CACHED_AT_MOST = _HOLES_AT_MOST = 0.05
-# Of the periods of a quota: fewer cost less than what a requirement is forgiven.
-_THROTTLED_AT_MOST = 0.1
 _FEWEST_FILES = 20
+_AS_CACHED_AT_MOST = 1.5  # times as long
 # What gains nothing from a few requests at a time gains nothing from many.
 _NO_GAIN_BELOW = 1.2
 
@@ -87,7 +88,7 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     dataset, small, sequential = measured.dataset, measured.small, measured.sequential
     if not dataset.complete:
         return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
-    if small is not None and small.source == "dataset":
+    if small is not None and small.source == "dataset" and dataset.files:
         if _is_sparse(measured):
             return None, f"{_holes(measured)}, and time that was not measured"
         return predict(dataset, small, measured.memory_bytes, sequential), None
@@ -118,8 +119,8 @@ def _holes(measured: Measured) -> str:
 def contradictions(measured: Measured) -> tuple[Reason, ...]:
     """Return why the numbers are not what the storage gives; none where they hold together."""
     if measured.storage.storage_class is StorageClass.RAM:
-        # Caches, processors and speeds beyond a disk's are what memory consists of.
-        return _missing(measured)
+        # Caches and speeds beyond a disk's are what memory consists of.
+        return (*_missing(measured), *held_back_in_memory(measured))
     reasons = [*_missing(measured)]
     if measured.layout_holes:
         reasons.append(
@@ -133,17 +134,17 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
             )
             reasons.append(Reason("buffered", text))
     reasons += _too_fast(measured)
+    reasons += _from_their_memory(measured)
     share = measured.file_cached_share
     if share is not None and share > _CACHED_AT_MOST:
         text = f"{share:.0%} of the file that was read stayed in memory: a layer of it is a tmpfs"
         reasons += [Reason("in_memory", text, of) for of in (SEQUENTIAL_READS, RANDOM_READS)]
     for run in measured.fio:
-        what = f"fio ({run.pattern}, depth {run.depth})"
-        of = SEQUENTIAL_READS if run.pattern == "read" else RANDOM_READS
+        what, of = run.words, run.of
         least = _least_of_fio(measured, run)
         if not measured.layout_holes:
             reasons += _not_delivered(what, of, run.read_bytes, run.load, least)
-        reasons += _held_back(what, of, run.load)
+        reasons += held_back(what, of, run.load)
         if not measured.direct and run.load.device_bytes is None:
             text = f"{what} could not avoid the page cache, nor see what it gave"
             reasons.append(Reason("buffered", text, of))
@@ -154,17 +155,20 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         if sparse:
             reasons.append(Reason("holes", _holes(measured), SMALL_FILES))
         for small in measured.small.cold:
-            what = f"small files ({small.readers} at a time)"
+            what = small.words
             read_bytes = small.read_bytes + small.again_bytes
             if not sparse:
                 reasons += _not_delivered(what, SMALL_FILES, read_bytes, small.load, least)
-            reasons += _held_back(what, SMALL_FILES, small.load)
+            reasons += held_back(what, SMALL_FILES, small.load)
         share = measured.small.cached_share
         if share is not None and share > _CACHED_AT_MOST:
             why = "a program holds them there"
             if measured.storage.storage_class is StorageClass.OVERLAY:
                 why += ", or a layer is a tmpfs"
             text = f"{share:.0%} of the small files stayed in memory: {why}"
+            reasons.append(Reason("in_memory", text, SMALL_FILES))
+        elif _as_from_memory(measured.small):
+            text = "small files came as fast as from memory: a cache or a tmpfs answered"
             reasons.append(Reason("in_memory", text, SMALL_FILES))
     reasons += held_up_by_others(measured)
     reasons += slowed(measured)
@@ -223,11 +227,48 @@ def _too_fast(measured: Measured) -> list[Reason]:
     ):
         text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
         return [Reason("random_too_fast", f"{text}: a cache answered")]
-    at_memory_speed = single.latency is not None and single.latency.p50 < _MEMORY_SECONDS
-    if at_memory_speed and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
+    if _at_memory_speed(single) and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
         text = "random 4 KiB reads were as fast as sequential ones: a cache answered"
         return [Reason("random_too_fast", text)]
     return []
+
+
+def _at_memory_speed(single: FioRun) -> bool:
+    return single.latency is not None and single.latency.p50 < _MEMORY_SECONDS
+
+
+def _from_their_memory(measured: Measured) -> Iterator[Reason]:
+    """Yield which rates are of a cache before the disks: a program's, a server's, a loop device's.
+
+    What disks deliver is not counted there, or may be for others; but a request that goes through
+    it has no time left for one. Files that were just made are in its cache like the large one;
+    others need not be.
+    """
+    storage, small, single = measured.storage, measured.small, measured.run("randread", 1)
+    if single is None or single.latency is None or not _at_memory_speed(single):
+        return
+    apart = storage.storage_class in _BEHIND_ANOTHER and single.load.device_bytes is None
+    if apart or any(device.cached for device in storage.devices):
+        text = (
+            f"random 4 KiB reads took {single.latency.p50 * 1e6:.0f} us, too little for a disk"
+            " behind a program, a server or a loop device: a cache there answered"
+        )
+        made = small is not None and small.source == "made"
+        for of in (SEQUENTIAL_READS, RANDOM_READS, *((SMALL_FILES,) if made else ())):
+            yield Reason("in_memory", text, of)
+
+
+def _as_from_memory(small: SmallFiles) -> bool:
+    """Return whether cold files came like cached ones, where no disk counts what it delivers.
+
+    By the rate, of as many readers, and by the time of single ones: either alone may be what other
+    programs left of the processors.
+    """
+    one, several, cached = small.cold[0], small.cold[-1], small.cached
+    if cached is None or several.readers != cached.readers or one.load.device_bytes is not None:
+        return False
+    as_many = several.files_per_s >= PASS_SHARE * cached.files_per_s
+    return as_many and one.latency.p50 <= _AS_CACHED_AT_MOST * cached.latency.p50
 
 
 def _first(measured: Measured, default: FioRun) -> float:
@@ -255,18 +296,3 @@ def _not_delivered(what: str, of: str, read_bytes: int, load: Load, least: float
         f"{format_bytes(load.device_bytes)}: a cache answered"
     )
     return [Reason("not_delivered", text, of)]
-
-
-def _held_back(what: str, of: str, load: Load) -> list[Reason]:
-    """Processors that could do no more: the storage gives this rate at least, and maybe more."""
-    reasons = []
-    if load.cpu_busy is not None and load.cpu_busy >= CPU_FULL_AT_LEAST:
-        text = f"the processors were {load.cpu_busy:.0%} busy during {what}"
-        reasons.append(Reason(CPU_SATURATED, f"{text}: the storage may give more", of))
-    if load.throttled is not None and load.throttled >= _THROTTLED_AT_MOST:
-        text = (
-            f"the cgroup's quota of processor time held {what} up in {load.throttled:.0%} of its "
-            "periods: the storage may give more"
-        )
-        reasons.append(Reason(CPU_THROTTLED, text, of))
-    return reasons

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host import fiemap
+from hostprep.system.page_cache import open_untouched
 from hostprep.units import KIB, MIB
 
 _CHUNK_BYTES = 4 * MIB
@@ -147,7 +148,7 @@ def has_holes(fd: int, size_bytes: int) -> bool:
 def reads_directly(path: str) -> bool:
     """Return whether the file can be read past the page cache, by doing it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        fd = open_untouched(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
     except OSError:
         return False
     try:

@@ -66,6 +66,7 @@ class Load:
     ``written_bytes`` went to the disks, and ``requests`` were served by them, of reads and writes,
     in the ``seconds`` that were counted. ``asked_bytes`` is what our own processes, as far as they
     have ended, asked of storage: with what the kernel reads ahead for them, and of inodes.
+    ``cpu_own`` is the part of ``cpu_busy`` that was theirs.
     """
 
     cpu_busy: float | None
@@ -75,6 +76,7 @@ class Load:
     requests: int | None = None
     asked_bytes: int | None = None
     seconds: float | None = None
+    cpu_own: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,16 @@ class FioRun:
     latency: Latency | None
     load: Load
     late_bytes_per_s: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Return what the pass is called."""
+        return f"fio ({self.pattern}, depth {self.depth})"
+
+    @property
+    def of(self) -> str:
+        """Return the rate that the pass is about."""
+        return SEQUENTIAL_READS if self.pattern == "read" else RANDOM_READS
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +141,16 @@ class SmallRun:
     early_files_per_s: float | None = None
     line: tuple[float, float] | None = None
     largest_bytes: int | None = None
+
+    @property
+    def words(self) -> str:
+        """Return what the pass is called."""
+        return f"small files ({self.readers} at a time)"
+
+    @property
+    def of(self) -> str:
+        """Return the rate that the pass is about."""
+        return SMALL_FILES
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.probing.judgement import Reason
-from hostprep.probing.model import RANDOM_READS, SEQUENTIAL_READS, SMALL_FILES, Load, Measured
+from hostprep.probing.model import RANDOM_READS, Load, Measured
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.units import KIB, format_number, format_rate
 
@@ -18,6 +19,9 @@ PLAIN = frozenset({"ext2", "ext3", "ext4", "xfs"})
 _PLAIN_DEVICES = frozenset({"disk", "part", "crypt", "lvm", "multipath", "raid"})
 # What a program that comes from the disk itself is read in, at least.
 _LOADED_IN_BYTES = 16 * KIB
+# Elsewhere nobody knows whose reads they are; but nothing reads a large file, or a small one with
+# what belongs to it, so many times over. Of single blocks it may.
+_TIMES_AT_MOST, _BESIDE_A_FILE_BYTES = 4, 64 * KIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class _Pass:
     own_requests: float | None
     load: Load
     seconds: float
+    files: int = 0
 
     @property
     def bytes_per_s(self) -> float:
@@ -60,13 +65,14 @@ def held_up_by_others(measured: Measured) -> Iterator[Reason]:
     """Yield of each pass what others took of the disks, where it is much of what these can do.
 
     Only where it can be told: with disks that count, of a file system that reads for the process
-    that asks, and without a loop device, whose file is read by the kernel, or a cache.
+    that asks, and without a loop device, whose file is read by the kernel, or a cache. Of others
+    only reads that are many times ours.
     """
     storage = measured.storage
-    kinds = {each.kind for each in storage.devices}
-    if storage.fstype not in PLAIN or not kinds <= _PLAIN_DEVICES:
-        return
+    plain = storage.fstype in PLAIN and {each.kind for each in storage.devices} <= _PLAIN_DEVICES
     passes = [*_passes(measured)]
+    if not plain:
+        passes = [_widely(each) for each in passes if each.of != RANDOM_READS]
     most_bytes = max((each.bytes_per_s for each in passes), default=0.0)
     most_requests = max(
         (each.requests_per_s for each in passes if each.own_requests is not None), default=0.0
@@ -82,6 +88,12 @@ def held_up_by_others(measured: Measured) -> Iterator[Reason]:
         yield Reason(DISK_BUSY, f"{text}: the storage may give more", each.of)
 
 
+def _widely(one: _Pass) -> _Pass:
+    """Return the pass with all that may have been for it, as far as bytes read go."""
+    own_bytes = _TIMES_AT_MOST * (one.own_bytes + one.files * _BESIDE_A_FILE_BYTES)
+    return replace(one, own_bytes=own_bytes, load=replace(one.load, written_bytes=0))
+
+
 def _passes(measured: Measured) -> Iterator[_Pass]:
     for run in measured.fio if measured.direct else ():
         load, random = run.load, run.pattern == "randread"
@@ -92,13 +104,11 @@ def _passes(measured: Measured) -> Iterator[_Pass]:
             # One of 4 KiB is one request of the disk; larger ones are split, nobody knows how.
             loaded = max(0, (load.asked_bytes or 0) - run.read_bytes)
             own = run.read_bytes / run.block_bytes + loaded / _LOADED_IN_BYTES
-        what = f"fio ({run.pattern}, depth {run.depth})"
-        of = RANDOM_READS if random else SEQUENTIAL_READS
-        yield _Pass(what, of, run.read_bytes, own, load, load.seconds)
+        yield _Pass(run.words, run.of, run.read_bytes, own, load, load.seconds)
     for small in measured.small.cold if measured.small is not None else ():
         load = small.load
         if load.device_bytes is None or not load.seconds:
             continue
-        what = f"small files ({small.readers} at a time)"
         own = small.read_bytes + small.again_bytes
-        yield _Pass(what, SMALL_FILES, own, None, load, load.seconds)
+        files = round(small.files * own / small.read_bytes)
+        yield _Pass(small.words, small.of, own, None, load, load.seconds, files)

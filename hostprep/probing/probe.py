@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,7 +85,7 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
         drop_caches()
     try:
         return work_apart(
-            lambda tell: _measured(Phases(to, settings, _Relay(tell))),
+            lambda tell: _measured(to, settings, _Relay(tell)),
             lambda told: _pass_on(told, observer),
             silence_seconds=_SILENCE_SECONDS + settings.seconds / 10,
         )
@@ -118,18 +119,22 @@ def _killed(path: str) -> HostprepError:
     return HostprepError(words, hint)
 
 
-def _measured(phases: Phases) -> Measured:
+def _measured(to: Target, settings: Settings, relay: _Relay) -> Measured:
     """Go through the phases; ``Inconclusive`` where the path leads elsewhere in the end.
 
-    What a part of them measured was another file system then, or none.
+    What a part of them measured was another file system then, or none. So it is where the probe was
+    stopped meanwhile: the time went on.
     """
-    before = os.stat(phases.path).st_dev
+    signal.signal(signal.SIGCONT, relay.note_stop)
+    path = to.storage.path
+    before = os.stat(path).st_dev
     try:
-        measured = phases.run()
+        measured = Phases(to, settings, relay).run()
     except (HostprepError, OSError):
-        _refuse_another(phases.path, before)
+        _refuse_another(path, before)
         raise
-    _refuse_another(phases.path, before)
+    _refuse_another(path, before)
+    relay.refuse_stopped()
     return measured
 
 
@@ -155,15 +160,31 @@ def _broken_off(path: str, error: OSError) -> HostprepError:
 
 
 class _Relay:
-    """An observer in the process that measures: sends on what it is told."""
+    """An observer in the process that measures: sends on what it is told.
+
+    It also notes that this process was stopped, and ends the probe as soon as it is told something.
+    """
 
     def __init__(self, tell: Callable[[Any], None]) -> None:
         self._tell = tell
+        self._stopped = False
+
+    def note_stop(self, *_: object) -> None:
+        self._stopped = True
+
+    def refuse_stopped(self) -> None:
+        if self._stopped:
+            raise Inconclusive(
+                "the probe was stopped (Ctrl-Z, SIGSTOP) while it measured: there are no figures.",
+                "probe again, and let it run",
+            )
 
     def phase(self, name: str, seconds: float) -> None:
+        self.refuse_stopped()
         self._tell((name, seconds))
 
     def progress(self, text: str) -> None:
+        self.refuse_stopped()
         self._tell(text)
 
 

@@ -274,7 +274,7 @@ def _reader(
 
 def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:
     """Return how much was read, and the file's size, of which the time was over before if less."""
-    fd = _open(name, at)
+    fd = page_cache.open_untouched(name, _OPEN, at)
     try:
         size = 0
         while got := os.readv(fd, [buffer]):
@@ -284,13 +284,6 @@ def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tu
         return size, size
     finally:
         os.close(fd)
-
-
-def _open(name: str, at: int | None = None) -> int:
-    try:
-        return os.open(name, _OPEN | os.O_NOATIME, dir_fd=at)  # leave the access time as it is
-    except PermissionError:
-        return os.open(name, _OPEN, dir_fd=at)  # only the owner may
 
 
 def refusal(names: Sequence[str], seconds: float) -> str | None:
@@ -305,7 +298,7 @@ def refusal(names: Sequence[str], seconds: float) -> str | None:
             break
         tried += 1
         try:
-            fd = _open(name)
+            fd = page_cache.open_untouched(name, _OPEN)
             try:
                 os.read(fd, 1)
             finally:

@@ -36,7 +36,7 @@ def slowed(measured: Measured) -> Iterator[Reason]:
         late = run.late_bytes_per_s
         if late is not None and _is_late(run, late):
             text = (
-                f"fio ({run.pattern}, depth {run.depth}) gave {format_rate(run.bytes_per_s)}, but"
+                f"{run.words} gave {format_rate(run.bytes_per_s)}, but"
                 f" {format_rate(late)} in the second half of its time"
             )
             full = run.load.cpu_busy is not None and run.load.cpu_busy >= CPU_FULL_AT_LEAST

@@ -32,6 +32,17 @@ _FAILED = ctypes.c_void_p(-1).value
 _PIECES, _PIECE_BYTES = 256, 4 << 20
 
 
+def open_untouched(path: str, flags: int, at: int | None = None) -> int:
+    """Open a file so that neither reading nor mapping it changes its access time, if that may be.
+
+    ``at`` is a descriptor of the folder that the path begins at.
+    """
+    try:
+        return os.open(path, flags | os.O_NOATIME, dir_fd=at)
+    except PermissionError:
+        return os.open(path, flags, dir_fd=at)  # only the owner may
+
+
 def resident_pages(fd: int) -> tuple[int, int] | None:
     """Return how many of the file's pages are in memory, and how many it has.
 
@@ -79,7 +90,7 @@ def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | No
     shares: list[float] = []
     for path in paths:
         try:
-            fd = os.open(path, _OPEN, dir_fd=at)
+            fd = open_untouched(path, _OPEN, at)
         except OSError:
             continue
         try:
@@ -100,7 +111,7 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
     ``at`` is a descriptor of the folder that the path begins at.
     """
     try:
-        fd = os.open(path, _OPEN, dir_fd=at)
+        fd = open_untouched(path, _OPEN, at)
     except OSError:
         return  # gone meanwhile, or unreadable: the pass over the files will count it
     try:

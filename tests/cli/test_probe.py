@@ -125,7 +125,7 @@ def test_text_for_people_has_bars_and_the_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.timed
 def test_a_need_out_of_reach_fails_with_remedies() -> None:
-    # In memory no processor can be too busy and no cache too warm: the verdict is certain.
+    # In memory no cache can be too warm, and processors only by others: the verdict is certain.
     folder = Path("/dev/shm") / f"hostprep-test-{os.getpid()}"
     folder.mkdir()
     try:
@@ -135,8 +135,11 @@ def test_a_need_out_of_reach_fails_with_remedies() -> None:
         folder.rmdir()  # fails where something is left
     if fields["device"]["kernel_class"] != "ram":
         pytest.skip("/dev/shm is no tmpfs here")
-    assert code == 3
-    assert (fields["verdict"], fields["valid"]) == ("FAIL", True)
+    doubts = {reason["code"] for reason in fields["invalid_reasons"]}
+    assert doubts <= {"cpu_saturated", "too_little_time"}
+    if code == 4 and doubts:
+        pytest.skip(f"other programs have the processors: {fields['invalid_reasons']}")
+    assert (code, fields["verdict"]) == (3, "FAIL")
     assert fields["need"]["judged"]["share"] < 0.9
     assert [remedy["action"] for remedy in fields["remedies"]][-1] == "buy faster storage"
     assert passed == 0
@@ -294,6 +297,18 @@ def test_an_interruption_leaves_nothing_behind(
     assert words.strip().splitlines() == ["hostprep: interrupted."]
     assert list(data.iterdir()) == []
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+def test_a_probe_that_was_stopped_has_no_figures(tmp_path: Path, fake_fio: Path) -> None:
+    """The clock went on meanwhile: rates would be too low by that, and nothing would say so."""
+    data = tmp_path / "data"
+    with while_fio_runs(data, fake_fio) as (process, _):
+        os.killpg(process.pid, signal.SIGSTOP)  # as Ctrl-Z does
+        os.killpg(process.pid, signal.SIGCONT)
+        _, words = process.communicate(timeout=20)
+    assert process.returncode == 4
+    assert "the probe was stopped (Ctrl-Z, SIGSTOP) while it measured" in words
+    assert list(data.iterdir()) == []
 
 
 def test_a_kernel_short_of_memory_leaves_nothing_behind(tmp_path: Path, fake_fio: Path) -> None:

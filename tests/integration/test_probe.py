@@ -329,7 +329,7 @@ def test_memory_is_memory_and_the_budget_of_space_holds(safe_dir: Path) -> None:
     judgement = judge(measured, None)
     assert judgement.storage_class is StorageClass.RAM
     assert judgement.behaviour is Behaviour.MEMORY
-    assert judgement.invalid == ()
+    assert codes(measured) <= MACHINE_BUSY
     assert 40 * MIB < max(watch.seen) <= 49 * MIB  # the lock and the folders are pages, too
     assert used() < MIB
     assert measured.seconds < 8

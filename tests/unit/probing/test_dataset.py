@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import subprocess
@@ -37,6 +38,25 @@ def test_the_data_set_is_counted_without_what_is_not_its_own(tmp_path: Path) -> 
     size = measure_size(found, 10)
     assert size.size_bytes == sum(file.stat().st_size for file in files)
     assert (size.links, size.mounts, size.closed) == (1, 1, 0)
+    assert measure_size(found, 0) == size  # a few are asked for however late it is
+    files[0].unlink()
+    less = measure_size(found, 10)
+    assert less.files == 59
+    assert less.size_bytes == sum(file.stat().st_size for file in files[1:])
+
+
+def test_sizes_that_cannot_be_read_are_not_taken_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path)
+    found = scan(str(tmp_path), 10)
+
+    def stat(*_: object, **__: object) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "stat", stat)
+    size = measure_size(found, 10)
+    assert (size.files, size.size_bytes) == (60, None)
 
 
 def test_a_folder_that_opens_and_cannot_be_listed_is_left_out() -> None:

@@ -103,6 +103,7 @@ def test_errors_before_the_json_do_not_hide_the_result(fake: Path) -> None:
     assert result.bytes_per_s == 20480
     assert result.iops == 5
     assert result.latency is not None and result.latency.p95 == 2e-6
+    assert result.load.cpu_own  # it is told when fio has ended, and has been waited for
 
 
 def test_an_fio_that_dies_half_way(fake: Path) -> None:
@@ -216,6 +217,8 @@ def test_another_program_of_this_name_is_not_asked_to_measure(
     for fine in ("fio-3.0", "fio-3.33", "fio-3.37-33-g1234"):
         write(fake, f"echo {fine}\n")
         assert version() == fine
+    write(fake, "echo 'wrapper: loading modules'; echo fio-3.33\n")
+    assert version() == "fio-3.33"
 
 
 @pytest.mark.parametrize(

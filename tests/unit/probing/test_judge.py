@@ -347,6 +347,25 @@ def test_flash_may_be_fast_and_memory_speed_may_not() -> None:
     assert codes(optane) == set()
 
 
+@pytest.mark.parametrize("kind", [StorageClass.FUSE, StorageClass.NETWORK])
+def test_what_a_program_or_a_server_has_in_memory_is_a_cache(kind: StorageClass) -> None:
+    """Of bindfs over a disk: its requests pass through its process, and each took 6 us."""
+    behind = measured(storage=storage(kind, ()), fio=four_runs(1700, 57_000, 57_000, 6e-6))
+    judgement = judge(behind, None)
+    assert [(each.code, each.of) for each in judgement.invalid] == [
+        ("in_memory", "sequential reads"),
+        ("in_memory", "random reads"),
+    ]
+    assert judgement.behaviour is Behaviour.UNCLEAR
+    assert judge(behind, parse_need("100")).verdict is Verdict.PASS  # of files that are here
+    made = replace(behind, small=small_files(source="made"))
+    assert judge(made, parse_need("100")).verdict is Verdict.INVALID
+    slower = replace(behind, fio=four_runs(1700, 12_000, 57_000, 80e-6))
+    assert codes(slower) == set()
+    overlay = replace(behind, storage=storage(StorageClass.OVERLAY, ()))
+    assert codes(overlay) == set()  # its layer's disk may be as fast
+
+
 def test_a_disk_that_may_be_none_may_be_faster_than_an_arm() -> None:
     disks = (disk(), disk(name="vdb", virtual=True))
     fast = measured(storage=storage(StorageClass.ARM, disks), fio=four_runs(150, 5000, 9000))
@@ -358,6 +377,24 @@ def test_a_rate_limit_that_makes_both_equal_is_no_contradiction() -> None:
     assert codes(measured(storage=flash, fio=four_runs(10, 2560, 2560, p50=390e-6))) == set()
 
 
+def test_files_that_nobody_may_ask_about_and_that_come_like_cached_ones() -> None:
+    """As to who may not write them, of a layer of an overlay that is a tmpfs."""
+    one, several, cached = small_run(1, 60_000), small_run(8, 400_000), small_run(8, 420_000)
+    small = small_files(cold=(one, several), cached=cached, cached_share=None)
+    overlay = measured(storage=storage(StorageClass.OVERLAY, ()), small=small)
+    (reason,) = contradictions(overlay)
+    assert (reason.code, reason.of) == ("in_memory", "small files")
+    assert judge(overlay, parse_need("1000")).verdict is Verdict.INVALID
+    for honest in (
+        replace(small, cold=(one, small_run(8, 350_000))),
+        replace(small, cold=(small_run(1, 20_000), several)),  # others held the cached pass up
+        replace(small, cold=(replace(one, load=Load(0.2, 10**11)), several)),  # disks counted it
+        replace(small, cold=(one, small_run(4, 400_000))),
+        replace(small, cached=None),
+    ):
+        assert codes(replace(overlay, small=honest)) == set(), honest
+
+
 def test_memory_may_do_what_a_disk_may_not() -> None:
     busy = Load(1.0, None)
     memory = measured(
@@ -367,6 +404,28 @@ def test_memory_may_do_what_a_disk_may_not() -> None:
     )
     assert codes(memory) == set()
     assert judge(memory, None).behaviour is Behaviour.MEMORY
+
+
+@pytest.mark.parametrize(
+    ("load", "code"),
+    [
+        (HELD_UP, "cpu_throttled"),
+        (Load(1.0, None, seconds=2, cpu_own=0.7), "cpu_saturated"),
+        (Load(1.0, None, seconds=2, cpu_own=0.8), None),
+        (Load(0.9, None, seconds=2, cpu_own=0.1), None),  # there was a processor to be had
+        (Load(1.0, None, seconds=0.2, cpu_own=0.1), None),
+    ],
+)
+def test_what_held_readers_of_memory_back_forbids_a_fail(load: Load, code: str | None) -> None:
+    memory = measured(
+        storage=storage(StorageClass.RAM, ()),
+        fio=four_runs(10_000, 600_000, 600_000, 1e-6),
+        small=small_files(cold=(small_run(8, 9000, load=load),), cached_share=None),
+    )
+    assert codes(memory) == ({code} if code else set())
+    too_little = judge(memory, parse_need("40000")).verdict
+    assert too_little is (Verdict.INVALID if code else Verdict.FAIL)
+    assert judge(memory, parse_need("9000")).verdict is Verdict.PASS
 
 
 def test_a_virtual_disk_that_claims_to_rotate_and_does_not() -> None:
@@ -428,7 +487,16 @@ def test_a_loop_device_that_reads_through_the_page_cache_is_a_doubt_where_no_dis
     loop = disk(name="loop0", kind="loop", transport=None, cached=True)
     seen = storage(StorageClass.ARM, (disk(),))
     assert codes(measured(storage=replace(seen, devices=(loop,), disks=()))) == {"buffered"}
-    assert codes(measured(storage=replace(seen, devices=(loop,)))) == set()
+    through = measured(storage=replace(seen, devices=(loop,)))
+    assert codes(through) == set()
+    # As much as was read came from the disk, but for others.
+    runs = four_runs(1700, 30_000, 57_000, 6e-6)
+    loads = [replace(run.load, device_bytes=run.read_bytes) for run in runs]
+    beside = tuple(replace(run, load=load) for run, load in zip(runs, loads, strict=True))
+    virtual = replace(through.storage, storage_class=StorageClass.VIRTUAL)
+    (one, other) = contradictions(replace(through, storage=virtual, fio=beside))
+    assert (one.code, one.of) == ("in_memory", "sequential reads")
+    assert (other.code, other.of) == ("in_memory", "random reads")
 
 
 def test_a_class_that_the_kernel_knows_stays() -> None:
@@ -482,6 +550,8 @@ def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
     assert made.epoch_note == "too few of the files under the path were read for that"
     nothing = measured(small=small_files(source="made"), dataset=DataSet(0, True, 0))
     assert judge(nothing, None).epoch_note == "there is no data set under the path"
+    gone = judge(replace(nothing, small=small_files()), None)  # between the reading and its end
+    assert (gone.epoch, gone.epoch_note) == (None, "there is no data set under the path")
     linked = judge(replace(nothing, dataset=DataSet(0, True, 0, links=750)), None).epoch_note
     assert linked is not None and "750 symbolic links to elsewhere" in linked
     partly = measured(dataset=replace(measured().dataset, complete=False, size_bytes=None))

@@ -94,6 +94,8 @@ def test_an_existing_file_is_opened_only_if_it_is_one_still(tmp_path: Path) -> N
 def test_direct_reading_is_tried_and_not_believed(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 8192)
+    os.utime(file, ns=(1, 2))
     assert reads_directly(str(file)) in (True, False)
+    assert file.stat().st_atime_ns == 1
     assert not reads_directly("/proc/self/status")
     assert not reads_directly(str(tmp_path / "missing"))

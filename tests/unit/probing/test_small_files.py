@@ -38,6 +38,16 @@ def test_small_files_are_measured_cold_cached_and_staged(
     assert not list(memory_folder.iterdir())
 
 
+@pytest.mark.parametrize("readers", [1, 2])
+def test_memory_is_read_for_longer_than_a_moment(memory_folder: Path, readers: int) -> None:
+    names = [str(file) for file in tree(memory_folder, files=40)]
+    small = measure(names, "dataset", readers, BUDGET, disks=(), in_memory=True, dropped=False)
+    assert small is not None and small.cached is not None
+    assert small.cold[-1] == small.cached
+    assert [run.readers for run in small.cold] == [1, 2][:readers]
+    assert small.cached.files > 40 or small.cached.seconds > 0.05
+
+
 def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
     names = [str(file) for file in tree(tmp_path, files=40)]
     for number in range(40):

@@ -44,6 +44,17 @@ def test_files_leave_the_page_cache_and_come_back(disk_folder: Path) -> None:
     assert resident_share(names) == 1
 
 
+def test_to_ask_and_to_evict_is_no_access(disk_folder: Path) -> None:
+    """A mapping counts as one: of a data set that is probed the access times stay."""
+    names = just_written(disk_folder)
+    for name in names:
+        os.utime(name, ns=(1, 2))  # older than the contents, so that relatime would set it anew
+    assert resident_share(names) == 1
+    for name in names:
+        evict(name)
+    assert {os.stat(name).st_atime_ns for name in names} == {1}
+
+
 def test_a_huge_file_does_not_hide_that_the_others_are_in_memory(disk_folder: Path) -> None:
     names = just_written(disk_folder)
     with open(disk_folder / "huge", "wb", buffering=0) as huge:

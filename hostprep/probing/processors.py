@@ -1,0 +1,47 @@
+"""Passes in which processors could do no more: the storage gives this rate at least. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.probing.judgement import Reason
+from hostprep.probing.model import FioRun, Load, Measured, SmallRun
+from hostprep.probing.rates import CPU_FULL_AT_LEAST, CPU_SATURATED, CPU_THROTTLED
+
+# Of the periods of a quota: fewer cost less than what a requirement is forgiven.
+_THROTTLED_AT_MOST = 0.1
+# Of the processors; and how long a pass is of which their ticks, of 10 ms each, tell.
+_OTHERS_AT_MOST, _COUNTED_SECONDS = 0.25, 0.25
+
+
+def held_back(what: str, of: str, load: Load) -> Iterator[Reason]:
+    """Yield that processors, or a quota of their time, held a pass back."""
+    if load.cpu_busy is not None and load.cpu_busy >= CPU_FULL_AT_LEAST:
+        text = f"the processors were {load.cpu_busy:.0%} busy during {what}"
+        yield Reason(CPU_SATURATED, f"{text}: the storage may give more", of)
+    yield from _throttled(what, of, load)
+
+
+def held_back_in_memory(measured: Measured) -> Iterator[Reason]:
+    """Yield the same of memory, where readers keep processors busy in any case: what others had."""
+    runs: list[FioRun | SmallRun] = [*measured.fio]
+    runs += measured.small.cold if measured.small is not None else ()
+    for run in runs:
+        yield from _throttled(run.words, run.of, run.load)
+        load = run.load
+        if load.cpu_busy is None or load.cpu_own is None or load.seconds is None:
+            continue
+        others = load.cpu_busy - load.cpu_own
+        full = load.cpu_busy >= CPU_FULL_AT_LEAST and load.seconds >= _COUNTED_SECONDS
+        if full and others > _OTHERS_AT_MOST:
+            text = f"other programs had {others:.0%} of the processors during {run.words}"
+            yield Reason(CPU_SATURATED, f"{text}: memory may give more", run.of)
+
+
+def _throttled(what: str, of: str, load: Load) -> Iterator[Reason]:
+    if load.throttled is not None and load.throttled >= _THROTTLED_AT_MOST:
+        text = (
+            f"the cgroup's quota of processor time held {what} up in {load.throttled:.0%} of its "
+            "periods: the storage may give more"
+        )
+        yield Reason(CPU_THROTTLED, text, of)
