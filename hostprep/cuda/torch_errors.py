@@ -33,7 +33,7 @@ def cure_for_the_host(line: str) -> str | None:
     ``line`` is what ``in_a_line`` returned.
     """
     if _DESCRIPTORS in line:  # first: torch speaks of shared memory there, too
-        return "ulimit -n 65536"
+        return "ulimit -S -n 65536"
     if _SHARED_MEMORY.search(line):
         return (
             "make /dev/shm larger: mount -o remount,size=8G /dev/shm; in a container: docker run"

@@ -138,7 +138,7 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
         Binding.MEMORY: "fewer bytes a sample, a smaller index in the data set, or more memory",
         Binding.SHARED_MEMORY: "a larger /dev/shm: mount -o remount,size=8G /dev/shm, or docker"
         " run --shm-size=8g",
-        Binding.DESCRIPTORS: "ulimit -n 65536",
+        Binding.DESCRIPTORS: "ulimit -S -n 65536",
         Binding.LENGTH: "nothing: an epoch has no more batches than that",
         Binding.MAIN_PROCESS: "have workers do what the loader's class does with each batch in the"
         " main process: in the data set, or in collate_fn",
