@@ -357,7 +357,18 @@ def test_without_failed_hosts_there_is_nothing_to_try_again(
     assert run(["provision", "-i", "hosts.yml", "--retry-failed"]) == 0
     said = "nothing to do: no host of hosts.yml is on record as failed\n"  # of hosts never reached
     assert capsys.readouterr().out == said
+    assert run(["provision", "-i", "hosts.yml", "--retry-failed", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    totals = document["totals"]
+    assert (document["hosts"], totals["hosts"], totals["failed"]) == ([], 0, 0)
+    assert (totals["changed"], totals["copied_bytes"]) == (0, 0)
     assert asked == {}
+
+
+def test_totals_separate_thousands(capsys: pytest.CaptureFixture[str]) -> None:
+    many = FleetRun((HostOutcome("h", changed_tasks=("t",)),) * 1200, 2.0)
+    show_run(many, check=False, diff=False)
+    assert capsys.readouterr().out.endswith("\n1,200 hosts: 1,200 changed, 0 failed, in 2.0 s\n")
 
 
 def test_a_prediction_is_no_run_to_be_tried_again(
