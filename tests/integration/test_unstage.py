@@ -353,6 +353,33 @@ def test_a_volume_in_use_stays_and_the_data_set_goes(source: Path, volume: Path)
     assert os.path.ismount(volume) and os.listdir(volume) == []
 
 
+@pytest.mark.parametrize("extra", [(), ("--fstab",)])
+def test_a_volume_that_the_kernel_does_not_unmount_is_a_failure(
+    extra: tuple[str, ...],
+    source: Path,
+    volume: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hostprep("stage", source, *into(volume, "--fstab"))
+    fstab = Path(os.environ["HOSTPREP_FSTAB"])
+    before = fstab.read_text()
+    umount = tmp_path / "umount"
+    umount.write_text(f"#!/bin/sh\necho 'umount: {volume}: Input/output error.' >&2\nexit 32\n")
+    umount.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        found = hostprep("unstage", "data", *extra, expect=1)
+        alone = hostprep("unmount", volume, *extra, expect=1)["error"]
+    error = found["error"]
+    assert error["message"].startswith(f"the copies are gone, but the volume {volume} stays: ")
+    for each in (error, alone):
+        assert "Input/output error" in each["message"] and "uses" not in each["hint"]
+    assert " ".join(["hostprep unmount", str(volume), *extra]) in error["hint"]
+    assert (found["unmounted"], found["removed_entries"]) == (False, 122 + 13)
+    assert fstab.read_text() == before and os.listdir(volume) == []
+
+
 def test_after_a_reboot_it_is_forgotten_and_the_mount_point_left(
     source: Path, volume: Path
 ) -> None:
