@@ -69,7 +69,8 @@ def look(context: Context) -> Facts:
         mount = storage.mount
         point, read_only = mount.target, "ro" in (*mount.mount_options, *mount.super_options)
         paths = (*(found[point].paths if point in found else ()), path)
-        found[point] = Room(point, paths, not set(paths).isdisjoint(targets), space, None, read_only)
+        staged_to = not set(paths).isdisjoint(targets)
+        found[point] = Room(point, paths, staged_to, space, None, read_only)
     return Facts(tuple(found.values()))
 
 
