@@ -32,8 +32,8 @@ _CLOSED_SHARED_MEMORY = re.compile(
 )
 _OPEN_SHARED_MEMORY = (
     "workers hand batches over in files of /dev/shm: `ls -ld /dev/shm` shows whether this user may"
-    " make any (drwxrwxrwt), `findmnt /dev/shm` whether it is read-only (ro); else a seccomp profile"
-    " or an AppArmor rule is in the way"
+    " make any (drwxrwxrwt), `findmnt /dev/shm` whether it is read-only (ro); else a seccomp"
+    " profile or an AppArmor rule is in the way"
 )
 _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
 # Not every "Resource temporarily unavailable": a socket of the loader's own says so, too.
