@@ -136,6 +136,11 @@ def _variables(
     if waves > 1:
         variables["hostprep_waves"] = waves
     if wheelhouse is not None:
+        if not wheelhouse.is_dir():
+            raise UsageError(
+                f"{printable(str(wheelhouse))} is no folder; no host was reached.",
+                "name a folder of wheels, or leave --wheelhouse out: they are downloaded then",
+            )
         variables["hostprep_install_wheelhouse"] = str(wheelhouse.absolute())
     return variables
 

@@ -299,7 +299,11 @@ def test_the_document_has_the_hosts_and_the_sums(
 def test_what_was_not_said_is_left_to_the_inventory(lab: Path, asked: dict[str, Any]) -> None:
     run(["provision", "-i", "hosts.yml"])
     assert asked["variables"] == {"hostprep_spec": {"volumes": [{"path": "/mnt/a", "size": "1G"}]}}
-    run(["provision", "-i", "hosts.yml", "--prune", "--waves", "3", "--wheelhouse", "wheels"])
+    words = ["provision", "-i", "hosts.yml", "--prune", "--waves", "3", "--wheelhouse", "wheels"]
+    asked.clear()
+    assert run(words) == 2 and asked == {}  # there is none, and no host was asked
+    (lab / "wheels").mkdir()
+    run(words)
     assert (
         asked["variables"].items()
         >= {
