@@ -178,7 +178,9 @@ def test_two_of_one_name_need_the_path(source: Path, target: Path, safe_dir: Pat
     assert os.listdir(safe_dir / "slow") == []
 
 
-def test_what_others_added_or_changed_stays_and_is_named(source: Path, target: Path) -> None:
+def test_what_others_added_or_changed_stays_and_is_named(
+    source: Path, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hostprep("stage", source, "--to", target)
     staged = target / "data"
     (staged / "class-1/notes").write_bytes(b"somebody's")
@@ -189,6 +191,12 @@ def test_what_others_added_or_changed_stays_and_is_named(source: Path, target: P
     kept = {"class-1/notes", "class-2/mine", "class-3/link", "class-4/images/005.bin"}
     planned = hostprep("unstage", "data", "--dry-run")
     assert set(planned["left"]) == kept and planned["changed"] is False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hostprep.cli.unstage._MOST_LISTED", 3)
+        assert run(["unstage", "data", "--dry-run"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("would stay") for line in told) == 3 and "... and 1 more" in told
+    assert told[-1] == "dry run: nothing was changed"
     assert differences(source, staged, owners=True) != [] and (staged / "hard").exists()
     before = len(list(staged.rglob("*")))
     found = hostprep("unstage", "data", expect=1)
