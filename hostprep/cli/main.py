@@ -259,6 +259,9 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
     hint = f"see `{path.removesuffix(' hostprep')} --help`"
     if "unexpected extra argument" in message and command in _NO_ARGUMENT:
         hint = f"{_NO_ARGUMENT[command]}; {hint}"
+    option = getattr(error, "option_name", None)
+    if option is not None and context is not None and context.parent is None and command in argv:
+        hint = f"options of a command come after it: `hostprep {command} {option}`"
     if context is not None and message == context.get_help() and not _wants_json(argv):
         say(message)  # no command was named: the help alone, which is no sentence
         return UsageError.exit_code

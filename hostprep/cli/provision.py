@@ -59,6 +59,7 @@ def provision(
     replace the spec's section of that name.
     """
     from hostprep.cli.provision_text import run_fields, show_run
+    from hostprep.fleet import FleetRun
     from hostprep.fleet.inventory import limits, only_one
     from hostprep.fleet.last_run import failed_hosts
     from hostprep.fleet.playbook import checked_inventory, run_playbook
@@ -76,7 +77,7 @@ def provision(
         only = failed_hosts(where)
         if not only:
             if as_json:
-                emit_json("provision", {"check": check, "hosts": [], "totals": None})
+                emit_json("provision", run_fields(FleetRun((), 0.0), check=check, error=None))
             else:
                 # Nor is one that was never provisioned from here: that is no success of it.
                 emit_text(f"nothing to do: no host of {printable(named)} is on record as failed")
@@ -135,6 +136,11 @@ def _variables(
     if waves > 1:
         variables["hostprep_waves"] = waves
     if wheelhouse is not None:
+        if not wheelhouse.is_dir():
+            raise UsageError(
+                f"{printable(str(wheelhouse))} is no folder; no host was reached.",
+                "name a folder of wheels, or leave --wheelhouse out: they are downloaded then",
+            )
         variables["hostprep_install_wheelhouse"] = str(wheelhouse.absolute())
     return variables
 

@@ -9,7 +9,7 @@ from hostprep.cli.output import emit_text, error_fields, printable
 from hostprep.errors import HostprepError
 from hostprep.fleet.model import FleetRun, HostOutcome
 from hostprep.fleet.results import Staged, changes_of, staged_by, total_rate, warnings_of
-from hostprep.units import format_bytes, format_rate, format_seconds
+from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 _HEADINGS = ("host", "changed", "failed", "staged")
 
@@ -118,9 +118,9 @@ def _bound(staged: Staged) -> str:
 def _totals(run: FleetRun, *, check: bool) -> str:
     changed = sum(outcome.changed for outcome in run.hosts)
     words = (
-        f"{len(run.hosts)} {'host' if len(run.hosts) == 1 else 'hosts'}:"
-        f" {changed} {'would change' if check else 'changed'},"
-        f" {len(run.failed)} failed, in {format_seconds(run.seconds)}"
+        f"{format_count(len(run.hosts), 'host')}:"
+        f" {format_count(changed)} {'would change' if check else 'changed'},"
+        f" {format_count(len(run.failed))} failed, in {format_seconds(run.seconds)}"
     )
     rate = total_rate(run)
     if rate is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
 from hostprep.cli.output import emit_text, printable, say
 from hostprep.cli.stage_fields import needs_root, unwritable, updates_roots, warnings_of
 from hostprep.errors import HostprepError
+from hostprep.host.capabilities import Capability, has_capability
 from hostprep.units import PAGE_BYTES, format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -165,9 +167,12 @@ def conclude(
         if bound is not None:
             emit_text(printable(f"  {bound.words()}"))
     if result.lost_attributes:
+        setgid = ""
+        if not has_capability(Capability.FSETID) and os.geteuid() == 0:
+            setgid = ", or setgid bits need CAP_FSETID, which root has not here"
         say(
-            "hostprep: warning: the target's file system cannot hold ACLs or user attributes;"
-            f" without theirs: {format_count(result.lost_attributes, 'entry')}"
+            "hostprep: warning: the target's file system cannot hold ACLs or user attributes"
+            f"{setgid}; without theirs: {format_count(result.lost_attributes, 'entry')}"
         )
     if result.outward_links:
         links = format_count(result.outward_links, "symlink")

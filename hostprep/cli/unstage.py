@@ -156,11 +156,13 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
         )
         return
     _tell_of(boot_service, plan.record)
-    show_plan(plan.changes, (), (), dry_run=True)
     for path in plan.foreign[:_MOST_LISTED]:
         emit_text(f"would stay, not as it was staged: {printable(path)}")
+    if len(plan.foreign) > _MOST_LISTED:
+        emit_text(f"... and {format_count(len(plan.foreign) - _MOST_LISTED)} more")
     if plan.in_its_place:
         emit_text(f"would stay, not staged by hostprep: {printable(plan.record.target)}")
+    show_plan(plan.changes, (), (), dry_run=True)  # its last line says that nothing was changed
 
 
 def _conclude(

@@ -13,7 +13,9 @@ _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 class Capability(IntEnum):
     """The bits of ``linux/capability.h`` that hostprep asks for."""
 
+    CHOWN = 0
     DAC_OVERRIDE = 1
+    FSETID = 4
     IPC_LOCK = 14
     SYS_ADMIN = 21
 

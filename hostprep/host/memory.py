@@ -63,7 +63,11 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
         if words and words[0].isdigit():
             fields[name] = int(words[0]) * (KIB if words[-1] == "kB" else 1)
     if "MemTotal" not in fields:
-        raise HostprepError("/proc/meminfo does not say how much memory there is (MemTotal).")
+        raise HostprepError(
+            "/proc/meminfo does not say how much memory there is (MemTotal).",
+            "hostprep decides by it what fits: start the container without what is mounted over it"
+            " (`findmnt /proc/meminfo`), or run it on the host",
+        )
     # Linux before 3.14 has no MemAvailable: free and file cache stand in for it.
     estimate = fields.get("MemFree", 0) + fields.get("Cached", 0) - fields.get("Shmem", 0)
     return MemoryFacts(

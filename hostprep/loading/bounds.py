@@ -13,7 +13,7 @@ from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, mount_over, read_mounts
 from hostprep.loading.model import Binding, HostShare, Probe
 from hostprep.loading.recommendation import Bound
-from hostprep.loading.slurm import has_own_processors
+from hostprep.loading.slurm import STEP_TASKS, has_own_processors, step_tasks
 from hostprep.units import MIB, format_bytes, format_count, parse_size
 
 # What a second thread of a core adds to the first is between a tenth and a third for decoding;
@@ -57,6 +57,9 @@ def ranks_here(gpus: int) -> tuple[int, str]:
         if name == _SLURM_TASKS and int(value) == 1 and visible > 1:
             continue  # the one task of a node is torchrun, which starts a rank for each GPU
         return int(value), f"${name}"
+    tasks = step_tasks() or 1
+    if tasks > 1:  # one may be a shell, or a launcher
+        return tasks, f"${STEP_TASKS}"
     if visible > 1:
         shown = " that CUDA_VISIBLE_DEVICES names" if visible < gpus else ""
         return visible, f"the number of GPUs{shown}"

@@ -27,6 +27,15 @@ _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
 _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
 # Not every "No space left on device": the loader may write to a disk of its own.
 _SHARED_MEMORY = re.compile(r"Bus error|shared memory|(?<![\w.-])/torch_\d+_\d+", re.I)
+# However large it is and however few the workers are.
+_CLOSED_SHARED_MEMORY = re.compile(
+    r"shared memory object </torch_.*: (Operation not permitted|Permission denied|Read-only file)"
+)
+_OPEN_SHARED_MEMORY = (
+    "workers hand batches over in files of /dev/shm: `ls -ld /dev/shm` shows whether this user may"
+    " make any (drwxrwxrwt), `findmnt /dev/shm` whether it is read-only (ro); else a seccomp"
+    " profile or an AppArmor rule is in the way"
+)
 _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
 # Not every "Resource temporarily unavailable": a socket of the loader's own says so, too.
 _NO_PROCESS = re.compile(
@@ -216,6 +225,9 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     if workers and (_NO_PROCESS.search(event["message"]) or _NO_PROCESS.search(printed)):
         words = f"{format_count(workers, 'worker')} of {what} failed, as no more processes or"
         return WorkersFailed(f"{words} threads may be started: {said}.", Binding.PROCESSES)
+    if workers and _CLOSED_SHARED_MEMORY.search(text):
+        words = f"{format_count(workers, 'worker')} of {what} failed, as no shared memory may be"
+        return LoaderFailed(f"{words} made here: {said}.", _OPEN_SHARED_MEMORY)
     # Descriptors first: where they are used up, torch speaks of shared memory, too.
     for pattern, binding in (
         (_DESCRIPTORS, Binding.DESCRIPTORS),

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from hostprep.host.cpu import allowed_cores
+
+STEP_TASKS = "SLURM_STEP_TASKS_PER_NODE"
+_SAME_ON_EACH_NODE = re.compile(r"(?a:(\d{1,6})(\(x\d+\))?)")  # `4`, `4(x2)`, and not `4,3`
+
+
+def step_tasks() -> int | None:
+    """Return how many tasks srun has started side by side on this node; None where unknown.
+
+    Of a batch script `-n 8` says nothing yet: many ask for eight processors so, for one process.
+    """
+    match = _SAME_ON_EACH_NODE.fullmatch(os.environ.get(STEP_TASKS, ""))
+    return int(match[1]) if match is not None else None
 
 
 def has_own_processors(ranks: int, root: Path = Path("/")) -> bool:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable
 
 from hostprep.errors import HostprepError, Refused, without_claim
-from hostprep.staging.model import StageRequest
+from hostprep.staging.model import LET_CHOWN, NO_CHOWN, StageRequest
 from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
 
@@ -37,6 +37,8 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
         hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
+    elif error.strerror == NO_CHOWN:
+        hint = f"{LET_CHOWN} and run the same command again: it goes on with what was copied"
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
     return HostprepError(

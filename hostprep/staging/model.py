@@ -156,6 +156,8 @@ def describe_special(mode: int) -> str:
 
 # What the reason begins with where nothing is wrong with the source.
 TARGET_CANNOT = "the target's file system cannot hold "
+NO_CHOWN = "its owner cannot be given without CAP_CHOWN, which root has not here"
+LET_CHOWN = "start it with that capability (docker run --cap-add=CHOWN)"
 FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
 CHANGED_TWICE = "changed while it was copied, twice"
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
@@ -183,6 +185,11 @@ class Skipped:
         return self.failed and self.reason.startswith(TARGET_CANNOT)
 
     @property
+    def disowned(self) -> bool:
+        """Whether this process lacks the right to give it to its owner."""
+        return self.failed and self.reason == NO_CHOWN
+
+    @property
     def too_large(self) -> bool:
         """Whether it is larger than this process may write."""
         return self.failed and self.reason.startswith(FILE_SIZE_LIMIT)
@@ -201,12 +208,15 @@ def cure_of(skipped: Iterable[Skipped]) -> str:
         cures.append("move away what has its place on the target")
     if any(item.unholdable for item in failed):
         cures.append("stage to a file system that can hold all of it (ext4, XFS, a tmpfs)")
+    if any(item.disowned for item in failed):
+        cures.append(LET_CHOWN)
     if any(item.too_large for item in failed):
         cures.append("have that limit raised (of a service: LimitFSIZE=)")
     if any(item.restless for item in failed):
         cures.append("let nothing write to the source meanwhile")
     if not failed or not all(
-        item.blocked or item.unholdable or item.too_large or item.restless for item in failed
+        item.blocked or item.unholdable or item.disowned or item.too_large or item.restless
+        for item in failed
     ):
         cures.append("mend the source")
     return " and ".join(cures)
@@ -309,8 +319,9 @@ class StageResult:
     another run on the same target; ``phases`` are parts of it, and ``total`` is all of it.
     ``verify`` is how all that is there is verified, at the least; ``copied_verify`` how what this
     run copied is. ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target
-    could not hold, ``outward_links`` the symlinks of the data set, whenever they were copied, that
-    lead out of it: what they lead to is not in it. ``outward_named`` are some of these.
+    could not hold, or whose setgid bit root could not give, ``outward_links`` the symlinks of the
+    data set, whenever they were copied, that lead out of it: what they lead to is not in it.
+    ``outward_named`` are some of these.
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the
     beginning; None where nothing was copied. ``copied_hole_bytes`` are those of ``copied_bytes``

@@ -24,6 +24,7 @@ from hostprep.volumes.live import read_live
 from hostprep.volumes.removal import (
     NotUnmounted,
     StillUsed,
+    UnmountFailed,
     check_line_removal,
     unmount_volume,
 )
@@ -212,7 +213,8 @@ def _not_released(
     kept_because = f"{why}; once that is over: {later}" if stays else None
     unmounted = not stays if was_mounted else None
     is_used = isinstance(error, StillUsed | NotUnmounted)
-    if stays and (is_used or not plan.fstab):
+    is_tried = plan.fstab or isinstance(error, UnmountFailed)
+    if stays and (is_used or not is_tried):
         return _Released(unmounted, kept_because)
     what = f", but the volume {volume} stays: {why}" if stays else f"; {why}"
     problem = HostprepError(f"the copies are gone{what}.", hint_after(error, later))

@@ -76,7 +76,10 @@ def read_snapshot(path: Path) -> FileSnapshot | None:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{path} is not a regular file; nothing was changed.")
+            raise Refused(
+                f"{path} is not a regular file; nothing was changed.",
+                "see what has its name (`ls -ld` with the path), and move that away",
+            )
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read()
         return FileSnapshot(

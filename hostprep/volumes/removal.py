@@ -61,7 +61,11 @@ class StillUsed(Refused):
 
 
 class NotUnmounted(HostprepError):
-    """The kernel did not unmount the volume; nothing else was changed by then."""
+    """The volume is used by somebody, as the kernel found; nothing else was changed by then."""
+
+
+class UnmountFailed(HostprepError):
+    """The volume could not be unmounted, and nobody uses it; nothing else was changed by then."""
 
 
 def unmount_volume(
@@ -184,8 +188,9 @@ def apply_unmount(
 ) -> UnmountPlan:
     """Carry out ``plan``, after planning once more under the lock; return what was done.
 
-    Raises the refusal of either plan, ``NotUnmounted`` where the kernel does not unmount it, and
-    ``HostprepError`` without root or its right to mount, and where another step fails.
+    Raises the refusal of either plan, ``NotUnmounted`` where the kernel finds it used,
+    ``UnmountFailed`` where it is not unmounted for another reason, and ``HostprepError`` without
+    root or its right to mount, and where another step fails.
     """
     if plan.refusal is not None:
         raise plan.refusal
@@ -268,7 +273,8 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
             f"{path} still holds {format_bytes(facts.live.used_bytes)} ({names}), which would be"
             " lost; nothing was changed.",
             "remove data sets with `hostprep unstage`, or lose it all by"
-            f" `hostprep unmount {shlex.quote(path)} --discard-data`",
+            f" `hostprep unmount {shlex.quote(path)}{' --fstab' if request.fstab else ''}"
+            " --discard-data`",
             spec_hint="remove data sets with `hostprep unstage`, and move away what else is in it",
         )
 
@@ -285,10 +291,12 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
     except CommandFailed as error:
         users = "; ".join(map(str, others_in(path)))
         words = error.completed.stderr.strip().rstrip(".")
-        raise NotUnmounted(
-            f"{path} could not be unmounted: {users or words or error.message}.",
-            "end what uses it, and run the same command again",
-        ) from None
+        failed = f"{path} could not be unmounted: {users or words or error.message.rstrip('.')}."
+        if users or "busy" in words:  # EBUSY, in umount's words and in the C library's
+            hint = "end what uses it, and run the same command again"
+            raise NotUnmounted(failed, hint) from None
+        hint = "see what the kernel says of it (`dmesg`), and run the same command again"
+        raise UnmountFailed(failed, hint) from None
     if read_live(path) is not None:
         raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
     # Asked afterwards: the kernel may have unmounted others with it (mount_namespaces(7)).

@@ -190,6 +190,16 @@ def test_a_mistake_in_the_command_line_says_whose_help_to_see(
     assert f"-> see `{path} --help`" in capsys.readouterr().err
 
 
+def test_an_option_before_its_command_is_told_where_it_goes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for option, command in (("--json", "status"), ("--size", "mount")):
+        assert run([option, command]) == 2
+        assert f"after it: `hostprep {command} {option}`" in capsys.readouterr().err
+    assert run(["--json"]) == 2
+    assert "-> see `hostprep --help`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "way"),
     [(("stage", "/srv", "/dev/shm"), "--to DIR"), (("recommend", "/srv"), "--dataset DIR")],

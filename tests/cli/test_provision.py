@@ -299,7 +299,11 @@ def test_the_document_has_the_hosts_and_the_sums(
 def test_what_was_not_said_is_left_to_the_inventory(lab: Path, asked: dict[str, Any]) -> None:
     run(["provision", "-i", "hosts.yml"])
     assert asked["variables"] == {"hostprep_spec": {"volumes": [{"path": "/mnt/a", "size": "1G"}]}}
-    run(["provision", "-i", "hosts.yml", "--prune", "--waves", "3", "--wheelhouse", "wheels"])
+    words = ["provision", "-i", "hosts.yml", "--prune", "--waves", "3", "--wheelhouse", "wheels"]
+    asked.clear()
+    assert run(words) == 2 and asked == {}  # there is none, and no host was asked
+    (lab / "wheels").mkdir()
+    run(words)
     assert (
         asked["variables"].items()
         >= {
@@ -357,7 +361,18 @@ def test_without_failed_hosts_there_is_nothing_to_try_again(
     assert run(["provision", "-i", "hosts.yml", "--retry-failed"]) == 0
     said = "nothing to do: no host of hosts.yml is on record as failed\n"  # of hosts never reached
     assert capsys.readouterr().out == said
+    assert run(["provision", "-i", "hosts.yml", "--retry-failed", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    totals = document["totals"]
+    assert (document["hosts"], totals["hosts"], totals["failed"]) == ([], 0, 0)
+    assert (totals["changed"], totals["copied_bytes"]) == (0, 0)
     assert asked == {}
+
+
+def test_totals_separate_thousands(capsys: pytest.CaptureFixture[str]) -> None:
+    many = FleetRun((HostOutcome("h", changed_tasks=("t",)),) * 1200, 2.0)
+    show_run(many, check=False, diff=False)
+    assert capsys.readouterr().out.endswith("\n1,200 hosts: 1,200 changed, 0 failed, in 2.0 s\n")
 
 
 def test_a_prediction_is_no_run_to_be_tried_again(

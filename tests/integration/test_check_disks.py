@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,5 @@ def test_a_target_without_room_or_inodes_is_found_until_it_has_some(safe_dir: Pa
         assert look("HP041").status is Status.FAIL
         (target / "large").unlink()
         assert look("HP041").status is Status.PASS
+        subprocess.run(["mount", "-o", "remount,ro", target], check=True)
+        assert look("HP041").status is Status.WARN and look("HP042").status is Status.SKIP

@@ -88,6 +88,8 @@ def test_a_volume_from_mount_to_unmount(safe_dir: Path, own_state: Path) -> None
     assert hostprep("mount", point, "--size", "512K", expect=5)["error"]["code"] == "refused"
     held = hostprep("unmount", point, expect=5)["error"]
     assert "file" in held["message"] and f"unmount {point} --discard-data" in held["hint"]
+    held = hostprep("unmount", point, "--fstab", expect=5)["error"]
+    assert f"`hostprep unmount {point} --fstab --discard-data`" in held["hint"]
     planned = hostprep("unmount", point, "--discard-data", "--fstab", "--dry-run")
     assert planned["changed"] is False and os.path.ismount(point)
     gone = hostprep("unmount", point, "--discard-data", "--fstab")

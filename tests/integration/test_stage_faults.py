@@ -660,6 +660,42 @@ def test_attributes_arrive_on_what_its_owner_may_not_write(source: Path, home: P
         os.utime(source / "class-1", ns=(1, 1))  # an update goes over all directories again
 
 
+def without(capability: str) -> tuple[str, ...]:
+    """Return what starts a command as root without a capability, as in a container."""
+    less = f"-{capability}"
+    return ("setpriv", "--bounding-set", less, "--inh-caps", less, "--clear-groups", "--")
+
+
+def test_a_setgid_bit_that_root_may_not_give_is_told(safe_dir: Path, target: Path) -> None:
+    few = safe_dir / "few"
+    (few / "folder").mkdir(parents=True)
+    for name in ("run", "folder"):
+        (few / name).touch()
+        os.chown(few / name, 0, 4321)
+        (few / name).chmod(0o2755)
+    done = run_hostprep("stage", few, "--to", target, prefix=without("fsetid"))
+    assert done.returncode == 0 and (target / "few/run").stat().st_mode & 0o7777 == 0o755
+    assert "setgid bits need CAP_FSETID, which root has not here" in done.stderr
+    assert done.stderr.endswith("; without theirs: 2 entries\n")
+
+
+@pytest.mark.parametrize("theirs", ["file", "link", "folder"])
+def test_a_container_that_may_not_give_files_away_does_not_blame_the_target(
+    theirs: str, safe_dir: Path, target: Path
+) -> None:
+    few = safe_dir / "few"
+    (few / "folder").mkdir(parents=True)
+    (few / "file").touch()
+    (few / "link").symlink_to("file")
+    os.chown(few / theirs, 1234, 0, follow_symlinks=False)
+    found = hostprep("stage", few, "--to", target, expect=1, prefix=without("chown"))
+    said = " ".join(
+        [found["error"]["message"], *(each["reason"] for each in found.get("skipped", ()))]
+    )
+    assert "its owner cannot be given without CAP_CHOWN" in said
+    assert found["error"]["hint"].startswith("start it with that capability (docker run --cap-add")
+
+
 # -- the target fails
 
 

@@ -178,7 +178,9 @@ def test_two_of_one_name_need_the_path(source: Path, target: Path, safe_dir: Pat
     assert os.listdir(safe_dir / "slow") == []
 
 
-def test_what_others_added_or_changed_stays_and_is_named(source: Path, target: Path) -> None:
+def test_what_others_added_or_changed_stays_and_is_named(
+    source: Path, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hostprep("stage", source, "--to", target)
     staged = target / "data"
     (staged / "class-1/notes").write_bytes(b"somebody's")
@@ -189,6 +191,12 @@ def test_what_others_added_or_changed_stays_and_is_named(source: Path, target: P
     kept = {"class-1/notes", "class-2/mine", "class-3/link", "class-4/images/005.bin"}
     planned = hostprep("unstage", "data", "--dry-run")
     assert set(planned["left"]) == kept and planned["changed"] is False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hostprep.cli.unstage._MOST_LISTED", 3)
+        assert run(["unstage", "data", "--dry-run"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("would stay") for line in told) == 3 and "... and 1 more" in told
+    assert told[-1] == "dry run: nothing was changed"
     assert differences(source, staged, owners=True) != [] and (staged / "hard").exists()
     before = len(list(staged.rglob("*")))
     found = hostprep("unstage", "data", expect=1)
@@ -351,6 +359,33 @@ def test_a_volume_in_use_stays_and_the_data_set_goes(source: Path, volume: Path)
     assert found["unmounted"] is False and "sleep" in why
     assert "othing was changed" not in why and why.endswith(f": hostprep unmount {volume}")
     assert os.path.ismount(volume) and os.listdir(volume) == []
+
+
+@pytest.mark.parametrize("extra", [(), ("--fstab",)])
+def test_a_volume_that_the_kernel_does_not_unmount_is_a_failure(
+    extra: tuple[str, ...],
+    source: Path,
+    volume: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hostprep("stage", source, *into(volume, "--fstab"))
+    fstab = Path(os.environ["HOSTPREP_FSTAB"])
+    before = fstab.read_text()
+    umount = tmp_path / "umount"
+    umount.write_text(f"#!/bin/sh\necho 'umount: {volume}: Input/output error.' >&2\nexit 32\n")
+    umount.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        found = hostprep("unstage", "data", *extra, expect=1)
+        alone = hostprep("unmount", volume, *extra, expect=1)["error"]
+    error = found["error"]
+    assert error["message"].startswith(f"the copies are gone, but the volume {volume} stays: ")
+    for each in (error, alone):
+        assert "Input/output error" in each["message"] and "uses" not in each["hint"]
+    assert " ".join(["hostprep unmount", str(volume), *extra]) in error["hint"]
+    assert (found["unmounted"], found["removed_entries"]) == (False, 122 + 13)
+    assert fstab.read_text() == before and os.listdir(volume) == []
 
 
 def test_after_a_reboot_it_is_forgotten_and_the_mount_point_left(

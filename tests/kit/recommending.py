@@ -22,7 +22,12 @@ CONTRACT = {
     "evidence",
 }
 MARK = "HOSTPREP_TEST_MARK"
-NO_RANKS = {"LOCAL_WORLD_SIZE": "", "SLURM_NTASKS_PER_NODE": "", "OMPI_COMM_WORLD_LOCAL_SIZE": ""}
+NO_RANKS = {
+    "LOCAL_WORLD_SIZE": "",
+    "SLURM_NTASKS_PER_NODE": "",
+    "SLURM_STEP_TASKS_PER_NODE": "",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "",
+}
 
 
 def command(*arguments: str) -> list[str]:

@@ -21,6 +21,7 @@ class Room:
     """A file system by its mount point, what of it is wanted, and its space; None: ``problem``.
 
     ``staged_to``: there are targets of data sets on it, and not hostprep's records alone.
+    ``read_only``: whatever is free, nothing can be written.
     """
 
     mount_point: str
@@ -28,6 +29,7 @@ class Room:
     staged_to: bool
     space: Space | None
     problem: str | None
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,11 @@ def look(context: Context) -> Facts:
         except HostprepError as error:
             found[path] = Room(path, (path,), path in targets, None, error.message)
             continue
-        point = storage.mount.target
+        mount = storage.mount
+        point, read_only = mount.target, "ro" in (*mount.mount_options, *mount.super_options)
         paths = (*(found[point].paths if point in found else ()), path)
-        found[point] = Room(point, paths, not set(paths).isdisjoint(targets), space, None)
+        staged_to = not set(paths).isdisjoint(targets)
+        found[point] = Room(point, paths, staged_to, space, None, read_only)
     return Facts(tuple(found.values()))
 
 
@@ -78,6 +82,10 @@ def judge_rooms(
         if room.space is None:
             # A target that does not answer is HP040's to tell; here there is nothing to count.
             yield Finding(Status.SKIP, room.mount_point, f"{room.problem}")
+            continue
+        if room.read_only:  # HP041 tells of it, where room is a matter of bytes
+            message = f"{room.mount_point} is mounted read-only: no room counts there."
+            yield Finding(Status.SKIP, room.mount_point, message)
             continue
         total, free = counts(room.space)
         if total == 0:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostprep.readiness.checks._room import Facts, Scale, judge_rooms, look
+from hostprep.readiness.checks._room import Facts, Room, Scale, judge_rooms, look
 from hostprep.readiness.model import Check, Finding, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
 from hostprep.units import GIB, MIB, format_bytes
 
 
@@ -21,7 +22,27 @@ _BYTES = Scale("bytes", "", format_bytes, 10 * GIB, 100 * MIB, 50 * GIB, _remedy
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each file system by what ordinary users may still write."""
-    return judge_rooms(facts, _BYTES, lambda space: (space.size_bytes, space.free_bytes))
+    for room in facts.rooms:
+        if room.read_only:
+            yield _read_only(room)
+        else:
+            only = Facts((room,))
+            yield from judge_rooms(only, _BYTES, lambda space: (space.size_bytes, space.free_bytes))
+
+
+def _read_only(room: Room) -> Finding:
+    """Return a WARN and no FAIL: what is staged there can be read, and may be another host's."""
+    point = room.mount_point
+    writable = f"mount -o remount,rw {quote(point)}, once `dmesg` tells why it is not writable"
+    if not room.staged_to:
+        writable += "; or HOSTPREP_STATE_DIR names another place for hostprep's records"
+    what = "nothing can be staged to it" if room.staged_to else "hostprep keeps no records there"
+    return Finding(
+        Status.WARN,
+        point,
+        f"{point} is mounted read-only (it is for {', '.join(room.paths)}): {what}.",
+        remedy=Remedy((f"findmnt -T {quote(point)}",), writable),
+    )
 
 
 CHECK = Check(
@@ -40,6 +61,7 @@ and a disk that is staged to is meant to be full of data sets; so a share alone 
 
 **WARN** 80 % are used, and less than 50 GiB are free. **FAIL** 85 % are used, and less than 10 GiB
 are free: checkpoints and logs are what fails next. Where nothing is staged to, and only hostprep's
-records are kept, it takes less than 100 MiB: a small disk of the system is no fault.
+records are kept, it takes less than 100 MiB: a small disk of the system is no fault. **WARN** also
+where it is mounted read-only, as the kernel leaves a disk with errors (`errors=remount-ro`).
 """,
 )

@@ -10,7 +10,7 @@ import os
 import stat
 
 from hostprep.staging.files import transfer
-from hostprep.staging.files.holding import LINK_TIMES, SYMLINKS, THIS_NAME, holding
+from hostprep.staging.files.holding import LINK_TIMES, OWNER, SYMLINKS, THIS_NAME, holding
 from hostprep.staging.files.leases import open_unleased
 from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.files.settling import settle
@@ -113,7 +113,9 @@ def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyl
         st = os.lstat(entry.name, dir_fd=source_dir)
         check_unchanged(entry, st)
         if style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid):
-            os.chown(entry.name, st.st_uid, st.st_gid, dir_fd=target_dir, follow_symlinks=False)
+            owner = st.st_uid, st.st_gid
+            with holding(OWNER):
+                os.chown(entry.name, *owner, dir_fd=target_dir, follow_symlinks=False)
         _give_times(entry.name, st, target_dir)
     except BaseException:
         os.unlink(entry.name, dir_fd=target_dir)

@@ -7,7 +7,7 @@ import os
 import stat
 
 from hostprep.staging.files.holding import OWNER, holding
-from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_xattrs
+from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, count_setgid, drop_xattrs
 from hostprep.staging.model import Entry
 from hostprep.staging.tree import staged_mode
 from hostprep.system.trees import DirCache, writable
@@ -23,6 +23,7 @@ def finish_directory(
     target = writable(tree.fd(path))
     mode = entry.mode & 0o7777
     drop_xattrs(target)  # of an earlier run, which the source may not have any more
+    lost_before = style.lost_xattrs
     try:
         mode = copy_xattrs(source.fd(path), target, mode, style)
         atime_ns = os.fstat(source.fd(path)).st_atime_ns
@@ -35,6 +36,8 @@ def finish_directory(
             os.fchown(target, entry.uid, entry.gid)
         os.fchmod(target, staged_mode(mode))
     os.utime(target, ns=(atime_ns, entry.mtime_ns))
+    if style.may_chown and mode & stat.S_ISGID:
+        count_setgid(target, style, counted=style.lost_xattrs > lost_before)
     made = stat.S_IMODE(os.fstat(target).st_mode)
     return None if made == staged_mode(entry.mode & 0o7777) else made
 

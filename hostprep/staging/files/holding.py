@@ -7,7 +7,8 @@ import os
 import re
 from types import TracebackType
 
-from hostprep.staging.model import FILE_SIZE_LIMIT, TARGET_CANNOT
+from hostprep.host.capabilities import Capability, has_capability
+from hostprep.staging.model import FILE_SIZE_LIMIT, NO_CHOWN, TARGET_CANNOT
 from hostprep.system.limits import file_size_limit
 
 THIS_NAME = "this name"
@@ -62,10 +63,17 @@ class holding:
         nameless = error.errno == errno.ENOENT and not all(map(is_plain, self._path.split("/")))
         if error.errno in (*NAME_REFUSALS, *links) or (self._path and nameless):
             what = self._what
+            # Of a container that was started without.
+            if what == OWNER and error.errno == errno.EPERM and _may_not_chown():
+                raise OSError(error.errno, NO_CHOWN) from error
             if what == SYMLINKS and error.errno == errno.ENAMETOOLONG:
                 what = _THIS_SYMLINK
             said = f"{TARGET_CANNOT}{what}: {error.strerror}"
             raise OSError(error.errno, said) from error
+
+
+def _may_not_chown() -> bool:
+    return os.geteuid() == 0 and not has_capability(Capability.CHOWN)
 
 
 def is_unholdable(error: OSError) -> bool:

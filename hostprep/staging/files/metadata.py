@@ -65,6 +65,7 @@ def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle
         mode &= ~(stat.S_ISGID if st.st_gid != style.own_gid else 0)
     elif mode & _RUNS_AS and os.fstatvfs(source).f_flag & os.ST_NOSUID:
         mode &= ~_RUNS_AS  # where it lies nobody runs it as its owner; the copy may lie elsewhere
+    lost_before = style.lost_xattrs
     narrowed = copy_xattrs(source, target, mode, style)
     chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
     if chowned:
@@ -74,7 +75,17 @@ def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle
         # chown clears these bits, so they come after it; ranges were written under mode 0600.
         with holding(OWNER):
             os.fchmod(target, narrowed)
+        if style.may_chown and narrowed & stat.S_ISGID:
+            count_setgid(target, style, counted=style.lost_xattrs > lost_before)
     os.utime(target, ns=(st.st_atime_ns, st.st_mtime_ns))
+
+
+def count_setgid(target: int, style: CopyStyle, *, counted: bool) -> None:
+    """Count an open target whose setgid bit the kernel left out, if it is not ``counted`` already.
+
+    It does so, without a word, for root without CAP_FSETID, of a group that is not its own.
+    """
+    style.lost_xattrs += not (counted or os.fstat(target).st_mode & stat.S_ISGID)
 
 
 def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:

@@ -39,8 +39,9 @@ def test_without_memavailable_tmpfs_does_not_count_as_cache() -> None:
 def test_meminfo_without_a_total_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("HugePages_Total:       0\n")
-    with pytest.raises(HostprepError, match="MemTotal"):
+    with pytest.raises(HostprepError, match="MemTotal") as caught:
         read_memory(tmp_path)
+    assert "findmnt /proc/meminfo" in (caught.value.hint or "")
 
 
 def test_hybrid_takes_the_tightest_ancestor_not_the_closest() -> None:

@@ -130,6 +130,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in (
         "LOCAL_WORLD_SIZE",
         "SLURM_NTASKS_PER_NODE",
+        "SLURM_STEP_TASKS_PER_NODE",
         "SLURM_CPU_BIND_TYPE",
         "SLURM_CPU_BIND_LIST",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -183,6 +184,20 @@ def test_one_task_a_node_is_a_launcher_where_it_sees_more_gpus(
     assert ranks_here(8) == (4, "$SLURM_NTASKS_PER_NODE")
     no_launcher.setenv("LOCAL_WORLD_SIZE", "1")
     assert ranks_here(8) == (1, "$LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ranks"), [("4", 4), ("4(x2)", 4), ("4,3", 1), ("1", 1), ("0", 1), ("many", 1)]
+)
+def test_tasks_that_srun_started_on_this_node_are_ranks(
+    tasks: str, ranks: int, no_launcher: pytest.MonkeyPatch
+) -> None:
+    no_launcher.setenv("SLURM_NTASKS", "8")  # of a batch script it may be processors
+    assert ranks_here(1)[0] == 1
+    no_launcher.setenv("SLURM_STEP_TASKS_PER_NODE", tasks)
+    assert ranks_here(1)[0] == ranks
+    no_launcher.setenv("SLURM_NTASKS_PER_NODE", "2")
+    assert ranks_here(1)[0] == 2
 
 
 @pytest.mark.parametrize(

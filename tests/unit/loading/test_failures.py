@@ -52,6 +52,13 @@ def test_a_gpu_that_is_not_there_is_no_fault_of_the_loader(message: str, where: 
     assert "needs a GPU" in error.message and message.rstrip(".") in error.message
 
 
+@pytest.mark.parametrize("why", ["Operation not permitted (1)", "Read-only file system (30)"])
+def test_shared_memory_that_may_not_be_made_is_not_called_too_small(why: str) -> None:
+    error = failure(f"unable to open shared memory object </torch_1_2_0> in read-write mode: {why}")
+    assert not isinstance(error, WorkersFailed) and why in error.message
+    assert error.hint is not None and "larger" not in error.hint and "ls -ld /dev/shm" in error.hint
+
+
 @pytest.mark.parametrize(
     ("message", "binding"),
     [

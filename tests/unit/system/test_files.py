@@ -273,8 +273,9 @@ def test_symlinks_are_refused_by_name(file: Path) -> None:
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in ("fifo", "."):
-        with pytest.raises(Refused, match="not a regular file"):
+        with pytest.raises(Refused, match="not a regular file") as caught:
             read_snapshot(tmp_path / name)
+        assert "move that away" in (caught.value.hint or "")
 
 
 def test_a_directory_that_is_missing_is_an_error_with_the_path(tmp_path: Path) -> None:
