@@ -18,7 +18,9 @@ _CURE_SHM = (
     " Kubernetes an emptyDir of medium Memory on /dev/shm"
 )
 CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
-CURE_DESCRIPTORS = "ulimit -S -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
+CURE_DESCRIPTORS = (
+    "ulimit -S -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
+)
 _CURES = {
     "shared_memory": _CURE_SHM,
     "descriptors": CURE_DESCRIPTORS,
