@@ -47,7 +47,6 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
-from hostprep.staging.source.reading import SERVED
 from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
@@ -152,7 +151,7 @@ class _Work:
         if is_all_new(plan, self.private, self.spelling, first=self.published_fd is None):
             files.leaves = leaves_of(files, plan.scan.directories)
         with self._timed("copy"):
-            copied = self._copy(files)
+            copied = copy_all(plan, files, self.private, self.observer)
         if not plan.in_ram:
             self._settle(copied)
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
@@ -181,29 +180,11 @@ class _Work:
                 left = self._publish(copied, link_lines, record, manifest)
         return result_of(plan, copied, record, left, live, changed=True, published=True)
 
-    def _copy(self, files: CopyPlan) -> Copied:
-        plan = self.plan
-        inline = plan.request.verify
-        if inline is Verify.READBACK and not plan.in_ram:
-            inline = Verify.INFLIGHT  # read back from the disk itself once all is written
-        return copy_all(
-            files,
-            plan.source_fd,
-            self.private,
-            verify=inline,
-            reading=plan.reading,
-            prompt=plan.answers_from_memory,
-            in_ram=plan.in_ram,
-            served=plan.storage.storage_class in SERVED,
-            gentle=plan.request.gentle,
-            observer=self.observer,
-        )
-
     def _settle(self, copied: Copied) -> None:
         """Have everything written to the disk and, where asked for, read back from it."""
 
         def copy_again(files: CopyPlan) -> Copied:
-            again = self._copy(files)
+            again = copy_all(self.plan, files, self.private, self.observer)
             self._write_out()
             return again
 
