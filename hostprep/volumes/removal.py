@@ -64,22 +64,6 @@ class NotUnmounted(HostprepError):
     """The kernel did not unmount the volume; nothing else was changed by then."""
 
 
-def unmount_volume(
-    path: str,
-    *,
-    fstab: bool = False,
-    discard_data: bool = False,
-    on_wait: Callable[[str], None] | None = None,
-) -> UnmountPlan:
-    """Unmount hostprep's volume at ``path`` and return what was done; nothing where none is.
-
-    ``fstab`` removes its line too. Directories that were made for it are removed if they are empty.
-    Raises ``Refused`` as ``plan_unmount`` says, ``HostprepError`` where a step fails.
-    """
-    request = UnmountRequest(path, fstab=fstab, discard_data=discard_data)
-    return apply_unmount(gather_and_plan_unmount(request), on_wait=on_wait)
-
-
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
     """Read the facts and plan; changes nothing.
 
