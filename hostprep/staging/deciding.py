@@ -44,9 +44,9 @@ from hostprep.staging.target.place import (
     standing_directory,
     unmounted_refusal,
 )
-from hostprep.staging.target.private import TREE, footprint, look
+from hostprep.staging.target.private import TREE, footprint, journals_in, look
 from hostprep.system.state import state_dir
-from hostprep.system.trees import DIRECTORY_FLAGS, names_in
+from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible
@@ -278,11 +278,7 @@ def _plan_files(
         journals: list[str] = []
         if private_fd is not None:
             stack.callback(os.close, private_fd)
-            journals = [
-                f"/proc/self/fd/{private_fd}/{name}"
-                for name in sorted(names_in(private_fd))
-                if name.startswith("journal.")
-            ]
+            journals = journals_in(private_fd)
             try:
                 tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=private_fd)
                 stack.callback(os.close, tree_fd)
