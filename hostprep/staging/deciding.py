@@ -31,8 +31,8 @@ from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
-from hostprep.staging.record.manifest import ManifestIndex, manifest_path
-from hostprep.staging.record.records import Record, folder_of, load_record, staged_in
+from hostprep.staging.record.manifest import ManifestIndex
+from hostprep.staging.record.records import Record, load_record, manifest_of, staged_in
 from hostprep.staging.source.reading import SERVED, choose_reading
 from hostprep.staging.source.sampling import Sample, take_sample, take_sample_apart
 from hostprep.staging.source.scan import Scan
@@ -284,11 +284,9 @@ def _plan_files(
                 stack.callback(os.close, tree_fd)
             except FileNotFoundError:
                 pass
-        manifest = ManifestIndex(
-            [manifest_path(folder_of(previous))]
-            if published_fd is not None and previous is not None
-            else []
-        )
+        manifest = ManifestIndex([])
+        if published_fd is not None and previous is not None:
+            manifest = manifest_of(previous)
         stack.callback(manifest.close)
         full_check = request.full_check and published_fd is not None
         # By which an interrupted run's copies would be taken up, their source not read again.

@@ -19,8 +19,8 @@ from hostprep.staging.planning import scan_source, target_lookers
 from hostprep.staging.plans.update import plan_update, who_changed
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.damage import damage
-from hostprep.staging.record.manifest import ManifestIndex, manifest_path
-from hostprep.staging.record.records import Record, all_records, folder_of
+from hostprep.staging.record.manifest import ManifestIndex
+from hostprep.staging.record.records import Record, all_records, manifest_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
@@ -246,7 +246,7 @@ def _compare(record: Record) -> dict[str, Any]:
         raise HostprepError("it is not on the target")
     with open_source(record.source) as source_fd:
         scan = scan_source(source_fd, locate(record.source).storage_class)
-        manifest = ManifestIndex([manifest_path(folder_of(record))])
+        manifest = manifest_of(record)
         plan = plan_update(
             scan,
             manifest=manifest,

@@ -6,7 +6,7 @@ import itertools
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Entry, Recorded
@@ -248,18 +248,17 @@ def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
     linked: dict[str, set[str]] = {}
     for directory, records in map(decode_line, link_lines):
         linked.setdefault(directory, set()).update(record.name for record in records)
-    journal = ManifestIndex(private.journals())
-    try:
-        with DirCache(private.tree_fd, create=True) as tree:
-            for directory, names in _prepared(private.tree_fd):
-                links = linked.get(directory, set())
-                for some, known in journal.of(directory, names):
-                    copied = known.records()
-                    for name in some:
-                        if name not in copied and name not in links:
-                            os.unlink(name, dir_fd=writable(tree.fd(directory)))
-    finally:
-        journal.close()
+    with (
+        closing(ManifestIndex(private.journals())) as journal,
+        DirCache(private.tree_fd, create=True) as tree,
+    ):
+        for directory, names in _prepared(private.tree_fd):
+            links = linked.get(directory, set())
+            for some, known in journal.of(directory, names):
+                copied = known.records()
+                for name in some:
+                    if name not in copied and name not in links:
+                        os.unlink(name, dir_fd=writable(tree.fd(directory)))
 
 
 def _placed_files(plan: CopyPlan) -> int:

@@ -6,6 +6,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from hostprep.errors import Refused
 from hostprep.staging.model import Entry, Recorded
@@ -39,26 +40,22 @@ def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int,
     """
     ours = 0
     foreign: list[str] = []
-    manifest = _index(record)
     pending = [""]
-    observer.phase("compare", files=record.files)
-    count = Count(observer)
-    try:
-        with DirCache(published_fd) as tree:
-            while pending:
-                directory = pending.pop()
-                for path, entry, found in _looked_at(tree.fd(directory), directory, manifest):
-                    count.add(not stat.S_ISDIR(entry.mode))
-                    if found is None:
-                        foreign.append(path)
-                        continue
-                    ours += 1
-                    if found.kind == "d":
-                        pending.append(path)
+    with closing(_index(record)) as manifest, DirCache(published_fd) as tree:
+        observer.phase("compare", files=record.files)
+        count = Count(observer)
+        while pending:
+            directory = pending.pop()
+            for path, entry, found in _looked_at(tree.fd(directory), directory, manifest):
+                count.add(not stat.S_ISDIR(entry.mode))
+                if found is None:
+                    foreign.append(path)
+                    continue
+                ours += 1
+                if found.kind == "d":
+                    pending.append(path)
         if damaged := damage(record, manifest, foreign):
             raise damaged
-    finally:
-        manifest.close()
     # The directories around what stays must stay as well.
     return ours - len(_above(foreign)), tuple(foreign)
 

@@ -19,7 +19,7 @@ import xxhash
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
-from hostprep.staging.record.manifest import FORMAT
+from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_path
 from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
@@ -97,6 +97,11 @@ def folder_of(record: Record) -> Path:
         if (path / _RECORD).is_file():  # a run without room for one leaves an empty folder
             return path
     return folder(record.name, record.target)
+
+
+def manifest_of(record: Record) -> ManifestIndex:
+    """Open the manifest beside a record, where that was found."""
+    return ManifestIndex([manifest_path(folder_of(record))])
 
 
 def is_roots(record: Record) -> bool:
