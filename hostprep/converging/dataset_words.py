@@ -8,8 +8,8 @@ from contextlib import closing
 from hostprep.host.boot import boot_id
 from hostprep.staging.model import StageRequest
 from hostprep.staging.planning import StagePlan
+from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.plans.update import who_changed
 from hostprep.staging.record.records import Record, manifest_of
 from hostprep.units import format_bytes, format_count
 

@@ -16,7 +16,8 @@ from hostprep.host.boot import boot_id
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.planning import scan_source, target_lookers
-from hostprep.staging.plans.update import plan_update, who_changed
+from hostprep.staging.plans.changed import who_changed
+from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
