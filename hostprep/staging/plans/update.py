@@ -37,7 +37,7 @@ from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.tree import staged_mode
-from hostprep.system.trees import join
+from hostprep.system.trees import above, join
 
 _Found = TypeVar("_Found")
 
@@ -246,15 +246,14 @@ def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
     directory is to stay because of what somebody put into it, or the file is somebody's.
     """
     for foreign in plan.foreign:
-        path = foreign.rstrip("/")
-        while path:
+        theirs = foreign.rstrip("/")
+        for path in (theirs, *above(theirs)):
             if path in replaced:
                 raise Refused(
                     f"{foreign} on the target is not as hostprep staged it, and {path} of the "
                     "source has to take its place; nothing was changed.",
                     "move it away and run the same command again",
                 )
-            path = path.rpartition("/")[0]
 
 
 def _refuse_to_open(
@@ -293,11 +292,7 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
 
 
 def _below(path: str, directories: set[str]) -> bool:
-    while path:
-        if path in directories:
-            return True
-        path = path.rpartition("/")[0]
-    return "" in directories
+    return not directories.isdisjoint((path, *above(path), ""))
 
 
 def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:

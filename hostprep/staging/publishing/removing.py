@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 from hostprep.errors import Refused
@@ -26,6 +26,7 @@ from hostprep.system.renaming import rename_new
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
     DirCache,
+    above,
     join,
     names_in,
     remove_directory,
@@ -57,7 +58,8 @@ def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int,
         if damaged := damage(record, manifest, foreign):
             raise damaged
     # The directories around what stays must stay as well.
-    return ours - len(_above(foreign)), tuple(foreign)
+    around = {each for path in foreign for each in above(path)}
+    return ours - len(around), tuple(foreign)
 
 
 def open_hidden(parent_fd: int, name: str) -> int | None:
@@ -156,7 +158,7 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
                     else:
                         os.unlink(entry.name, dir_fd=writable(descriptor))
                         count.add()
-            staying = _above(left)
+            staying = {each for path in left for each in above(path)}
             for path in reversed(ours):  # children before their parents
                 parent, _, last = path.rpartition("/")
                 if path in staying:
@@ -200,15 +202,6 @@ def _looked_at(
                     found = each
                     break
             yield join(directory, name), entry, found
-
-
-def _above(paths: Iterable[str]) -> set[str]:
-    """Return all directories in which ``paths`` lie."""
-    found: set[str] = set()
-    for path in paths:
-        while (path := path.rpartition("/")[0]) and path not in found:
-            found.add(path)
-    return found
 
 
 def _index(record: Record) -> ManifestIndex:
