@@ -117,7 +117,7 @@ def volume_line(
     path that fstab or systemd cannot carry, ``ValueError`` for options that would not survive the
     file or that would let ordinary users mount.
     """
-    check_path(path)
+    check_target(path)
     fields = (source, path, "tmpfs", ",".join(line_options(volume_id, options)), "0", "0")
     return b" ".join(_escape(field) for field in fields)
 
@@ -190,7 +190,7 @@ def remove_volume(content: bytes, *, volume_id: str, path: str) -> bytes:
     return _joined(lines)
 
 
-def check_path(path: str) -> None:
+def check_target(path: str) -> None:
     """Refuse a mount point that fstab(5), mount(8) or systemd's fstab generator would misread."""
     problem = _path_problem(path)
     if problem is not None:
