@@ -22,12 +22,11 @@ from hostprep.volumes.apply import LOCK, FstabEdit, need_root, write_fstab
 from hostprep.volumes.facts import VolumeFacts, check_in_reach, check_in_sight, gather
 from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
-from hostprep.volumes.fstab_plan import RELOAD
+from hostprep.volumes.fstab_plan import RELOAD, link_warnings
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged
 from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs, symlink_refusal
 from hostprep.volumes.records import delete_record
-from hostprep.volumes.settings import link_warnings
 
 
 @dataclass(frozen=True, slots=True)
