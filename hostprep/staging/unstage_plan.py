@@ -18,8 +18,7 @@ from hostprep.staging.record.records import (
     all_records,
     check_forgettable,
     check_own,
-    damaged_records,
-    record_id,
+    check_record,
 )
 from hostprep.staging.target.apart import check_spares_source
 from hostprep.staging.target.owned import private_name
@@ -88,10 +87,7 @@ def find_record(name_or_path: str) -> Record:
     for record in records:
         if record.target == path:
             return record
-    at_path = record_id(os.path.basename(path), path)
-    for folder_name, error in damaged_records().items():
-        if folder_name == at_path or folder_name.rpartition("-")[0] == name_or_path[:100]:
-            raise error
+    check_record(name_or_path, path)
     if "/" in name_or_path:  # or by a symlink above it, of which no record tells
         above, last = os.path.split(path)
         by_link = os.path.join(os.path.realpath(above), last)

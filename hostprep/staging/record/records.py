@@ -203,6 +203,14 @@ def damaged_records() -> dict[str, HostprepError]:
     return found
 
 
+def check_record(word: str, path: str) -> None:
+    """Raise what is wrong with the record of a data set called ``word``, or at ``path``, if any."""
+    at_path = record_id(os.path.basename(path), path)
+    for folder_name, error in damaged_records().items():
+        if folder_name == at_path or folder_name.rpartition("-")[0] == word[:100]:
+            raise error
+
+
 def forget(record: Record, done: str = "nothing was changed") -> None:
     """Remove the record and its manifest: the data set is gone.
 
