@@ -7,7 +7,7 @@ import shlex
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
-from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
+from hostprep.host.block import IN_MEMORY, SERVED, PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
@@ -33,7 +33,7 @@ from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import Record, load_record, manifest_of, staged_in
-from hostprep.staging.source.reading import SERVED, choose_reading
+from hostprep.staging.source.reading import choose_reading
 from hostprep.staging.source.sampling import Sample, take_sample, take_sample_apart
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.source.submounts import missing_refusal, submounts

@@ -9,6 +9,7 @@ import errno
 from time import monotonic
 
 from hostprep.errors import HostprepError
+from hostprep.host.block import SERVED
 from hostprep.staging.files.holding import lacks_inodes
 from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
@@ -18,7 +19,6 @@ from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import MEMORY_HINT, MEMORY_RAN_OUT, Pool, TaskFailed
 from hostprep.staging.processor_time import ProcessorMeter
-from hostprep.staging.source.reading import SERVED
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
 from hostprep.system.flushing import flush_file_system
