@@ -9,7 +9,6 @@ from pathlib import Path
 from hostprep.converging.boot_record import (
     BootRecord,
     all_boot_records,
-    dataset_of,
     recorded_units,
     unit_name,
     unit_pattern,
@@ -53,11 +52,6 @@ class Installed:
     def content(self) -> bytes | None:
         """What it holds, None where it is no regular file."""
         return None if self.snapshot is None else self.snapshot.content
-
-    @property
-    def dataset(self) -> str:
-        """The data set's name, as the unit's name tells it."""
-        return dataset_of(self.unit)
 
 
 @dataclass(frozen=True, slots=True)
