@@ -96,7 +96,7 @@ def _journal_names(descriptor: int) -> list[str]:
 def look(parent_fd: int, purpose: dict[str, str]) -> int | None:
     """Return a descriptor of the private directory if it holds work that can be taken up.
 
-    ``purpose`` must be what the earlier run was for (source, target, boot). Changes nothing.
+    ``purpose`` must be what the earlier run was for, see ``planning.purpose_of``. Changes nothing.
     Raises ``Refused`` where something that is not ours has the name.
     """
     descriptor = open_own(parent_fd, purpose["target"])
