@@ -52,8 +52,8 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     copied = Copied()
     meter = ProcessorMeter()
     few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
-    prompt = plan.answers_from_memory or reading.readers == 1
-    here = few and prompt and not (gentle or plan.storage.storage_class in SERVED)
+    served = plan.storage.storage_class in SERVED
+    here = few and (plan.answers_from_memory or reading.readers == 1) and not (gentle or served)
     processes = 0 if here else reading.processes
     try:
         most = max(reading.processes, _MOST_PROCESSES) if reading.may_grow and not here else None
