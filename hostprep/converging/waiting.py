@@ -25,7 +25,7 @@ from hostprep.staging.record.records import (
 from hostprep.staging.status import DatasetStatus, dataset_status
 from hostprep.units import format_count
 
-POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 # For looking at every entry of what is ready: some millions of them, unless the target is slow.
 _LOOK_SECONDS = 30.0
 _LEAST_LOOK_SECONDS = 1.0
@@ -108,8 +108,8 @@ def wait_for(
                 for each in known
             )
         before = states
-        left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
-        time.sleep(max(0.0, min(POLL_SECONDS, left)))
+        left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
+        time.sleep(max(0.0, min(_POLL_SECONDS, left)))
         known = [_find(each.name, may_come=True) if not each.target else each for each in known]
 
 

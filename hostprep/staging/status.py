@@ -32,7 +32,7 @@ from hostprep.system.locks import is_locked
 from hostprep.units import format_count
 from hostprep.volumes.live import read_live
 
-SOURCE_SECONDS = 10.0
+_SOURCE_SECONDS = 10.0
 TARGET_SECONDS = 5.0
 
 # What the reason begins with where others may be able to tell.
@@ -196,16 +196,16 @@ def _in_the_way(record: Record) -> str | None:
 def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None]:
     """Return freshness, reason and hint."""
     observer.phase(
-        f"comparing {one_line(record.name)} with its source", files=math.ceil(SOURCE_SECONDS)
+        f"comparing {one_line(record.name)} with its source", files=math.ceil(_SOURCE_SECONDS)
     )
     try:
         answer = ask_in_child(
             lambda: _compare(record),
-            patience_seconds=SOURCE_SECONDS,
+            patience_seconds=_SOURCE_SECONDS,
             on_wait=lambda seconds: observer.progress(int(seconds), 0),
         )
     except NoAnswerInTime:
-        return "unknown", f"the source was not read through within {SOURCE_SECONDS:g} s", None
+        return "unknown", f"the source was not read through within {_SOURCE_SECONDS:g} s", None
     except QuestionFailed as error:
         return "unknown", str(error), error.hint
     if answer["unreadable"]:

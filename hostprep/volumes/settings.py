@@ -12,14 +12,14 @@ from hostprep.volumes.model import FLAGS, Huge, LiveVolume, Unchanged, VolumeReq
 DEFAULT_MODE = 0o755
 # Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
 # so few that a set of small files stops half-way, nor more than 4 GiB of memory for inodes alone.
-BYTES_PER_INODE = 16 * KIB
-LEAST_DEFAULT_INODES = 64 * 1024
-MOST_DEFAULT_INODES = 4 * 1024 * 1024
+_BYTES_PER_INODE = 16 * KIB
+_LEAST_DEFAULT_INODES = 64 * 1024
+_MOST_DEFAULT_INODES = 4 * 1024 * 1024
 
 
 def default_inodes(size_bytes: int) -> int:
     """Return how many inodes a volume of this size gets where nothing is known of its files."""
-    return min(max(size_bytes // BYTES_PER_INODE, LEAST_DEFAULT_INODES), MOST_DEFAULT_INODES)
+    return min(max(size_bytes // _BYTES_PER_INODE, _LEAST_DEFAULT_INODES), _MOST_DEFAULT_INODES)
 
 
 def new_size(
