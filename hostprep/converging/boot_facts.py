@@ -9,7 +9,6 @@ from pathlib import Path
 from hostprep.converging.boot_record import (
     BootRecord,
     all_boot_records,
-    dataset_of,
     recorded_units,
     unit_name,
     unit_pattern,
@@ -17,7 +16,7 @@ from hostprep.converging.boot_record import (
 from hostprep.converging.boot_template import own_command, own_environment, own_programs
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
-from hostprep.host.block import IN_MEMORY, StorageClass, locate
+from hostprep.host.block import IN_MEMORY, SERVED, locate
 from hostprep.host.mounts import lies_in, mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.record.records import load_record
@@ -30,7 +29,6 @@ from hostprep.volumes.paths import Folder
 
 # Where the links of enabled units are, below the unit directory: the template's WantedBy=.
 WANTS = "multi-user.target.wants"
-_REMOTE = frozenset({StorageClass.NETWORK, StorageClass.FUSE})
 # What an automount of systemd's own is mounted from: a unit, which RequiresMountsFor= waits for.
 _SYSTEMD = "systemd-1"
 
@@ -54,11 +52,6 @@ class Installed:
     def content(self) -> bytes | None:
         """What it holds, None where it is no regular file."""
         return None if self.snapshot is None else self.snapshot.content
-
-    @property
-    def dataset(self) -> str:
-        """The data set's name, as the unit's name tells it."""
-        return dataset_of(self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +210,7 @@ def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool |
         mount.fstype == "autofs" and mount.source != _SYSTEMD and lies_in(source, mount.target)
         for mount in read_mounts()
     )
-    return storage.mount.target, automounted or storage.storage_class in _REMOTE
+    return storage.mount.target, automounted or storage.storage_class in SERVED
 
 
 def _writer(program: str) -> str | None:

@@ -10,8 +10,8 @@ from hostprep.converging.boot_record import BootNote, BootRecord, all_boot_recor
 from hostprep.dataclass import dataclass
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount, mount_at, read_mounts
-from hostprep.staging.model import cure_of
 from hostprep.staging.record.records import lock_name
+from hostprep.staging.shortfall import cure_of
 from hostprep.staging.status import DatasetStatus
 from hostprep.system.locks import is_locked
 from hostprep.system.systemd import show_unit, systemd_runs

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 
 from hostprep.host.boot import boot_id
 from hostprep.staging.model import StageRequest
 from hostprep.staging.planning import StagePlan
+from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.plans.update import who_changed
-from hostprep.staging.record.manifest import ManifestIndex, manifest_path
-from hostprep.staging.record.records import Record, folder_of
+from hostprep.staging.record.records import Record, manifest_of
 from hostprep.units import format_bytes, format_count
 
 MOST_NAMED = 3
@@ -67,11 +67,8 @@ def reason_of(plan: StagePlan) -> str:
 
 def _who_changed(files: CopyPlan, previous: Record) -> str:
     """Say whether source or copy is another than at the staging, by the manifest."""
-    manifest = ManifestIndex([manifest_path(folder_of(previous))])
-    try:
+    with closing(manifest_of(previous)) as manifest:
         source, copy = who_changed(files, manifest)
-    finally:
-        manifest.close()
     if source:
         also = ", and files of the copy were changed or deleted by hand" if copy else ""
         return f"the source has changed since it was staged{also}"

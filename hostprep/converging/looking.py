@@ -20,11 +20,12 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import NoAnswer
 from hostprep.spec import DatasetSpec
-from hostprep.staging.model import StageRequest, cure_of
+from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, plan_stage
 from hostprep.staging.plans.space import check_space
 from hostprep.staging.record.records import load_record
+from hostprep.staging.shortfall import cure_of
 from hostprep.staging.source.opening import check_name
 from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import open_parent, standing_directory

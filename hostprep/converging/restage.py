@@ -26,11 +26,11 @@ from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import lies_in, mount_containing, read_mounts
-from hostprep.staging.model import StageRequest, StageResult, Verify, cure_of
+from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
 from hostprep.staging.record.records import folder, load_record
-from hostprep.staging.shortfall import shortfall_of
+from hostprep.staging.shortfall import cure_of, shortfall_of
 from hostprep.staging.stage import carry_out
 from hostprep.system.locks import lock
 from hostprep.units import PAGE_BYTES, format_bytes, format_count

@@ -20,7 +20,7 @@ from hostprep.units import format_seconds
 
 LOOK_SECONDS = 10.0
 # One directory of a million files on a slow disk takes minutes and is no progress until it is read.
-STALL_SECONDS = 600.0
+_STALL_SECONDS = 600.0
 
 _CURE = "take the data set out of the spec until it is back"
 # What a source gives that is there, and is none or not for this user: no matter of waiting for it.
@@ -105,7 +105,7 @@ def kept_target(spec: DatasetSpec) -> str | None:
     try:
         target: str | None = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
         record = None if target is None else load_record(spec.name, target)
-        seen = None if record is None else inspect_target(record, seconds=STALL_SECONDS)
+        seen = None if record is None else inspect_target(record, seconds=_STALL_SECONDS)
     except (NoAnswerInTime, HostprepError, OSError):
         return None
     if seen is None or not seen.whole or seen.changed or seen.missing:
@@ -132,9 +132,9 @@ class Patient:
         now = time.monotonic()
         if (files, size_bytes) != self._seen:
             self._seen, self._since = (files, size_bytes), now
-        elif now - self._since > STALL_SECONDS:
+        elif now - self._since > _STALL_SECONDS:
             raise no_answer(
-                f"{self._source} stopped answering: for {format_seconds(STALL_SECONDS)} nothing"
+                f"{self._source} stopped answering: for {format_seconds(_STALL_SECONDS)} nothing"
                 f" more was read of it; nothing was changed.",
                 _CURE,
             )

@@ -18,14 +18,14 @@ from hostprep.staging.record.damage import DamagedManifest
 from hostprep.staging.record.records import (
     Record,
     all_records,
+    check_record,
     damaged_records,
     load_record,
-    record_id,
 )
 from hostprep.staging.status import DatasetStatus, dataset_status
 from hostprep.units import format_count
 
-POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 # For looking at every entry of what is ready: some millions of them, unless the target is slow.
 _LOOK_SECONDS = 30.0
 _LEAST_LOOK_SECONDS = 1.0
@@ -108,8 +108,8 @@ def wait_for(
                 for each in known
             )
         before = states
-        left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
-        time.sleep(max(0.0, min(POLL_SECONDS, left)))
+        left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
+        time.sleep(max(0.0, min(_POLL_SECONDS, left)))
         known = [_find(each.name, may_come=True) if not each.target else each for each in known]
 
 
@@ -145,17 +145,12 @@ def _find(word: str, *, may_come: bool) -> _Known:
     if named:
         targets = ", ".join(one_line(each.key) for each in named)
         raise UsageError(f"several data sets are called {word}.", f"name one of: {targets}")
-    damaged = damaged_records()
-    path = os.path.normpath(word)
-    at_path = record_id(os.path.basename(path), path)
-    for folder, error in damaged.items():
-        if folder == at_path or folder.rpartition("-")[0] == word[:100]:
-            raise error
+    check_record(word, os.path.normpath(word))
     names = sorted({each.name for each in found.values()})
     near = difflib.get_close_matches(word, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
     # Of what those are, nothing but the names of their folders is known.
-    unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged.values())
+    unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged_records().values())
     if may_come:
         return _Known(word, None, None, hint + unread)
     later = "; with --timeout SECONDS it waits for one that is yet to be staged"

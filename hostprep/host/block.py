@@ -55,6 +55,8 @@ class StorageClass(StrEnum):
     UNKNOWN = "unknown"
 
 
+# A server or a program stands before the disk, and may cease to answer.
+SERVED = (StorageClass.NETWORK, StorageClass.FUSE)
 _SAYS_NOTHING = (StorageClass.UNKNOWN, StorageClass.FUSE, StorageClass.NETWORK)
 
 

@@ -180,26 +180,25 @@ def _by_directory(paths: Iterable[str]) -> dict[str, set[str]]:
 
 def _withdraw(paths: Container[str], private: PrivateDir, copied: Copied) -> None:
     """Take copies out of the private tree, its journals and the digest again."""
-    journal = ManifestIndex(private.journals())
     lines = []
-    try:
-        with DirCache(private.tree_fd) as tree:
-            for directory in journal.directories():
-                kept = []
-                for record in journal.records(directory).values():
-                    path = join(directory, record.name)
-                    if path not in paths:
-                        kept.append(record)
-                        continue
-                    os.unlink(record.name, dir_fd=tree.fd(directory))
-                    copied.files -= 1
-                    copied.bytes -= record.size
-                    term = digest.entry_term(record.kind, path, record.content)
-                    copied.digest_sum = digest.subtract(copied.digest_sum, term)
-                if kept:
-                    lines.append(encode_line(directory, kept))
-    finally:
-        journal.close()
+    with (
+        closing(ManifestIndex(private.journals())) as journal,
+        DirCache(private.tree_fd) as tree,
+    ):
+        for directory in journal.directories():
+            kept = []
+            for record in journal.records(directory).values():
+                path = join(directory, record.name)
+                if path not in paths:
+                    kept.append(record)
+                    continue
+                os.unlink(record.name, dir_fd=tree.fd(directory))
+                copied.files -= 1
+                copied.bytes -= record.size
+                term = digest.entry_term(record.kind, path, record.content)
+                copied.digest_sum = digest.subtract(copied.digest_sum, term)
+            if kept:
+                lines.append(encode_line(directory, kept))
     private.replace_journals(lines)
 
 

@@ -7,7 +7,7 @@ import shlex
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
-from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
+from hostprep.host.block import IN_MEMORY, SERVED, PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
@@ -31,9 +31,9 @@ from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
-from hostprep.staging.record.manifest import ManifestIndex, manifest_path
-from hostprep.staging.record.records import Record, folder_of, load_record, staged_in
-from hostprep.staging.source.reading import SERVED, choose_reading
+from hostprep.staging.record.manifest import ManifestIndex
+from hostprep.staging.record.records import Record, load_record, manifest_of, staged_in
+from hostprep.staging.source.reading import choose_reading
 from hostprep.staging.source.sampling import Sample, take_sample, take_sample_apart
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.source.submounts import missing_refusal, submounts
@@ -44,9 +44,9 @@ from hostprep.staging.target.place import (
     standing_directory,
     unmounted_refusal,
 )
-from hostprep.staging.target.private import TREE, footprint, look
+from hostprep.staging.target.private import TREE, footprint, journals_in, look
 from hostprep.system.state import state_dir
-from hostprep.system.trees import DIRECTORY_FLAGS, names_in
+from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible
@@ -278,21 +278,15 @@ def _plan_files(
         journals: list[str] = []
         if private_fd is not None:
             stack.callback(os.close, private_fd)
-            journals = [
-                f"/proc/self/fd/{private_fd}/{name}"
-                for name in sorted(names_in(private_fd))
-                if name.startswith("journal.")
-            ]
+            journals = journals_in(private_fd)
             try:
                 tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=private_fd)
                 stack.callback(os.close, tree_fd)
             except FileNotFoundError:
                 pass
-        manifest = ManifestIndex(
-            [manifest_path(folder_of(previous))]
-            if published_fd is not None and previous is not None
-            else []
-        )
+        manifest = ManifestIndex([])
+        if published_fd is not None and previous is not None:
+            manifest = manifest_of(previous)
         stack.callback(manifest.close)
         full_check = request.full_check and published_fd is not None
         # By which an interrupted run's copies would be taken up, their source not read again.

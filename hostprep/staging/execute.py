@@ -9,15 +9,16 @@ import errno
 from time import monotonic
 
 from hostprep.errors import HostprepError
+from hostprep.host.block import SERVED
 from hostprep.staging.files.holding import lacks_inodes
 from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
+from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import MEMORY_HINT, MEMORY_RAN_OUT, Pool, TaskFailed
 from hostprep.staging.processor_time import ProcessorMeter
-from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
 from hostprep.system.flushing import flush_file_system
@@ -26,42 +27,33 @@ from hostprep.system.flushing import flush_file_system
 _MOST_PROCESSES = 16
 
 
-def copy_all(
-    plan: CopyPlan,
-    source_fd: int,
-    private: PrivateDir,
-    *,
-    verify: Verify,
-    reading: Reading,
-    prompt: bool,
-    in_ram: bool,
-    served: bool,
-    gentle: bool,
-    observer: Observer,
-) -> Copied:
-    """Copy what the plan says into the private tree, verified as asked, and journal it.
+def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Observer) -> Copied:
+    """Copy what ``files`` says into the private tree, verified as asked, and journal it.
 
-    A few files of a ``prompt`` source, which answers from memory, are worth no worker process; but
-    of one that is ``served``, and may cease to answer, this process reads nothing: it could not be
-    interrupted then.
-    Behind a target that is ``in_ram`` there is no disk.
+    ``files`` are those of the run's ``plan``, or some that are copied once more. A few of a source
+    that answers from memory are worth no worker process; but of one that is served, and may cease
+    to answer, this process reads nothing: it could not be interrupted then.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
     """
+    reading, verify, gentle = plan.reading, plan.request.verify, plan.request.gentle
+    if verify is Verify.READBACK and not plan.in_ram:
+        verify = Verify.INFLIGHT  # read back from the disk itself once all is written
     job = Job(
-        source_fd,
+        plan.source_fd,
         private.tree_fd,
         private.fd,
         verify=verify,
         drop_behind=reading.drop_behind,
-        in_ram=in_ram,
+        in_ram=plan.in_ram,
         look_ahead=reading.look_ahead,
         gentle=gentle,
     )
     copied = Copied()
     meter = ProcessorMeter()
-    few = plan.copied.files <= 64 and plan.copied.bytes <= 16 * 1024 * 1024
-    here = few and (prompt or reading.readers == 1) and not (gentle or served)
+    few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
+    served = plan.storage.storage_class in SERVED
+    here = few and (plan.answers_from_memory or reading.readers == 1) and not (gentle or served)
     processes = 0 if here else reading.processes
     try:
         most = max(reading.processes, _MOST_PROCESSES) if reading.may_grow and not here else None
@@ -76,13 +68,13 @@ def copy_all(
             def tick() -> None:
                 parts, size_bytes = pool.effort()
                 # Of a long task its bytes while it lasts; what is copied twice counts once.
-                so_far = min(size_bytes, plan.copied.data_bytes)
+                so_far = min(size_bytes, files.copied.data_bytes)
                 observer.progress(copied.files, max(copied.data_bytes, so_far))
                 if governor is not None:
                     now = monotonic()
                     pool.readers = governor.update(now, parts, size_bytes, pool.at_work)
 
-            pool.run(tasks.all(plan, reading), tick)
+            pool.run(tasks.all(files, reading), tick)
             meter.workers_wait(pool.pids)
         if governor is not None:
             copied.readers = governor.settled

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
@@ -21,8 +21,8 @@ from hostprep.staging.model import Entry, Recorded, kind_of
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.damage import DamagedManifest, has_lost
-from hostprep.staging.record.manifest import ManifestIndex, manifest_path
-from hostprep.staging.record.records import Record, folder_of
+from hostprep.staging.record.manifest import ManifestIndex
+from hostprep.staging.record.records import Record, manifest_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.tree import entry_of
 from hostprep.system.own_directory import is_own
@@ -69,11 +69,8 @@ def inspect_target(record: Record, *, seconds: float) -> Inspected:
     Raises ``HostprepError`` or ``OSError`` where there is nothing, ``DamagedManifest`` where that
     does not have all of it.
     """
-    descriptor = _open_target(record)
-    try:
+    with _opened_target(record) as descriptor:
         return _inspect(descriptor, record, Recorded.present_as, frozenset(), seconds)
-    finally:
-        os.close(descriptor)
 
 
 def inspect_source(record: Record, *, seconds: float) -> Inspected:
@@ -93,9 +90,6 @@ def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrou
 
     After ``seconds`` no more are begun. Raises as ``inspect_target`` does.
     """
-    descriptor = _open_target(record)
-    index = _manifest(record)
-    deadline = time.monotonic() + seconds
     through, on_record = True, 0
 
     def pieces() -> Iterator[tuple[str, list[Recorded]]]:
@@ -111,11 +105,9 @@ def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrou
                     yield directory, records[start : start + _FILES_AT_ONCE]
 
     counter = _Counter()
-    try:
+    with _opened_target(record) as descriptor, closing(_manifest(record)) as index:
+        deadline = time.monotonic() + seconds
         wrong = check_published(descriptor, pieces(), processes, counter)
-    finally:
-        index.close()
-        os.close(descriptor)
     if through:
         _check_complete(record, on_record)
     return ReadThrough(counter.files, counter.bytes, through, tuple(wrong))
@@ -140,28 +132,24 @@ def _inspect(
     left_out: frozenset[str],
     seconds: float,
 ) -> Inspected:
-    index = _manifest(record)
-    directories = _shuffled(index.directories())
-    tally = _Tally(deadline=time.monotonic() + seconds)
-    try:
-        with DirCache(root_fd) as cache:
-            for directory in directories:
-                descriptor: int | None = None
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    descriptor = cache.fd(directory)
-                names: set[str] = set()
-                for known in index.parts(directory, random.random()):
-                    tally.on_record += len(known)
-                    names.update(known)
-                    tally.compare(directory, descriptor, known, stands)
-                    if tally.late:
-                        break
+    with closing(_manifest(record)) as index, DirCache(root_fd) as cache:
+        directories = _shuffled(index.directories())
+        tally = _Tally(deadline=time.monotonic() + seconds)
+        for directory in directories:
+            descriptor: int | None = None
+            with suppress(FileNotFoundError, NotADirectoryError):
+                descriptor = cache.fd(directory)
+            names: set[str] = set()
+            for known in index.parts(directory, random.random()):
+                tally.on_record += len(known)
+                names.update(known)
+                tally.compare(directory, descriptor, known, stands)
                 if tally.late:
                     break
-                if descriptor is not None:
-                    tally.look_for_more(directory, descriptor, names, left_out)
-    finally:
-        index.close()
+            if tally.late:
+                break
+            if descriptor is not None:
+                tally.look_for_more(directory, descriptor, names, left_out)
     if not tally.late:
         _check_complete(record, tally.on_record)
     return Inspected(
@@ -263,7 +251,8 @@ def _from_anywhere(known: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorde
     yield from items[:start]
 
 
-def _open_target(record: Record) -> int:
+@contextmanager
+def _opened_target(record: Record) -> Iterator[int]:
     parent_fd = os.open(os.path.dirname(record.target), DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
     try:
         descriptor = open_published(parent_fd, os.path.basename(record.target))
@@ -271,11 +260,14 @@ def _open_target(record: Record) -> int:
         os.close(parent_fd)
     if descriptor is None:
         raise HostprepError(f"{record.target} is not there")
-    return descriptor
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _manifest(record: Record) -> ManifestIndex:
-    index = ManifestIndex([manifest_path(folder_of(record))])
+    index = manifest_of(record)
     if not len(index):
         raise DamagedManifest(record, 0)
     return index

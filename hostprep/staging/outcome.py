@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
+from hostprep.host.mounts import Mount
 from hostprep.staging.files.copying import leads_out
 from hostprep.staging.model import Skipped, StageResult, Verify
 from hostprep.staging.planning import StagePlan
@@ -30,14 +31,13 @@ def record_of(
     plan: StagePlan,
     copied: Copied,
     digest_text: str | None,
-    target_mount: str | None,
+    mount: Mount | None,
     *,
     partial: bool = False,
 ) -> Record:
     """Return the record of the data set as it is with what was copied now.
 
-    ``digest_text`` is its digest, None where there is none yet; ``target_mount`` the mount point
-    that the target lies below.
+    ``digest_text`` is its digest, None where there is none yet; the target lies on ``mount``.
     """
     request, files = plan.request, plan.files
     now = time.time()
@@ -51,7 +51,7 @@ def record_of(
         source=request.source,
         target=request.target,
         volume=request.parent if plan.volume is not None else None,
-        target_mount=target_mount,
+        target_mount=None if mount is None else mount.target,
         target_place=place_on_disk(request.parent) if plan.volume is None else None,
         files=count,
         bytes=size_bytes,

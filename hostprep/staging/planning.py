@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
-from hostprep.host.block import PathStorage, StorageClass, locate
+from hostprep.host.block import SERVED, PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
 from hostprep.staging.model import StageRequest, Verify
@@ -187,8 +187,8 @@ def scan_source(
     return scan_tree(
         source_fd,
         processes=processes,
-        threads=1 if one_a_process else max(_LEAST_THREADS, math.ceil(_LOOKERS / processes)),
-        from_server=storage_class in (StorageClass.NETWORK, StorageClass.FUSE),
+        threads=1 if one_a_process else _threads(processes),
+        from_server=storage_class in SERVED,
         gentle=gentle,
         on_tick=on_tick,
         meanwhile=meanwhile,
@@ -200,10 +200,12 @@ def target_lookers(storage_class: StorageClass, *, gentle: bool = False) -> Look
     from hostprep.staging.plans.standing import Lookers
 
     processes = 1 if gentle or storage_class is StorageClass.ARM else cores()
-    threads = 1
-    if storage_class in (StorageClass.NETWORK, StorageClass.FUSE) and not gentle:
-        threads = max(_LEAST_THREADS, math.ceil(_LOOKERS / processes))
+    threads = _threads(processes) if storage_class in SERVED and not gentle else 1
     return Lookers(processes, threads, gentle)
+
+
+def _threads(processes: int) -> int:
+    return max(_LEAST_THREADS, math.ceil(_LOOKERS / processes))
 
 
 @contextmanager

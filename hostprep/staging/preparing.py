@@ -52,10 +52,9 @@ def begin(
     made needs the room.
     """
     request, previous = plan.request, plan.previous
-    target_mount = None if mount is None else mount.target
     record = previous
     if first or previous is None:
-        blank = record_of(plan, Copied(), None, target_mount)
+        blank = record_of(plan, Copied(), None, mount)
         record = dataclasses.replace(blank, phase="copying")
     assert record is not None
     takes = first or bool(plan.files.copied.files)

@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, after_changes
+from hostprep.host.mounts import Mount
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
@@ -47,7 +49,6 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
-from hostprep.staging.source.reading import SERVED
 from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
@@ -101,36 +102,26 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         elif plan.published:
             raise gone(request)
         mount = mount_below(request.parent)
-        target_mount = None if mount is None else mount.target
         private, spelling = begin(plan, parent_fd, mount, first=published_fd is None)
         stack.callback(private.close)
         if plan.files.resumed.files and not private.resumable:
             raise gone(request)
-        work = _Work(plan, observer, parent_fd, private, published_fd, target_mount, spelling)
+        work = _Work(plan, observer, parent_fd, private, published_fd, mount, spelling)
         with after_changes():
             return work.run(live)
 
 
+@dataclass(frozen=True, slots=True)
 class _Work:
-    """One run, from the private directory to the record."""
+    """One run, from the private directory to the record; ``mount`` is what the target lies on."""
 
-    def __init__(
-        self,
-        plan: StagePlan,
-        observer: Observer,
-        parent_fd: int,
-        private: PrivateDir,
-        published_fd: int | None,
-        target_mount: str | None,
-        spelling: Spelling,
-    ) -> None:
-        self.plan = plan
-        self.observer = observer
-        self.parent_fd = parent_fd
-        self.private = private
-        self.published_fd = published_fd
-        self.target_mount = target_mount
-        self.spelling = spelling
+    plan: StagePlan
+    observer: Observer
+    parent_fd: int
+    private: PrivateDir
+    published_fd: int | None
+    mount: Mount | None
+    spelling: Spelling
 
     def run(self, live: LiveVolume | None) -> StageResult:
         plan, request, files = self.plan, self.plan.request, self.plan.files
@@ -152,7 +143,7 @@ class _Work:
         if is_all_new(plan, self.private, self.spelling, first=self.published_fd is None):
             files.leaves = leaves_of(files, plan.scan.directories)
         with self._timed("copy"):
-            copied = self._copy(files)
+            copied = copy_all(plan, files, self.private, self.observer)
         if not plan.in_ram:
             self._settle(copied)
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
@@ -181,29 +172,11 @@ class _Work:
                 left = self._publish(copied, link_lines, record, manifest)
         return result_of(plan, copied, record, left, live, changed=True, published=True)
 
-    def _copy(self, files: CopyPlan) -> Copied:
-        plan = self.plan
-        inline = plan.request.verify
-        if inline is Verify.READBACK and not plan.in_ram:
-            inline = Verify.INFLIGHT  # read back from the disk itself once all is written
-        return copy_all(
-            files,
-            plan.source_fd,
-            self.private,
-            verify=inline,
-            reading=plan.reading,
-            prompt=plan.answers_from_memory,
-            in_ram=plan.in_ram,
-            served=plan.storage.storage_class in SERVED,
-            gentle=plan.request.gentle,
-            observer=self.observer,
-        )
-
     def _settle(self, copied: Copied) -> None:
         """Have everything written to the disk and, where asked for, read back from it."""
 
         def copy_again(files: CopyPlan) -> Copied:
-            again = self._copy(files)
+            again = copy_all(self.plan, files, self.private, self.observer)
             self._write_out()
             return again
 
@@ -237,7 +210,7 @@ class _Work:
         total = digest.add(self.plan.files.digest_sum, copied.digest_sum)
         total = digest.add(total, directory_digest(self.plan.scan.directories))
         text = digest.to_hex(total)
-        return record_of(self.plan, copied, text, self.target_mount, partial=partial)
+        return record_of(self.plan, copied, text, self.mount, partial=partial)
 
     def _publish(
         self, copied: Copied, lines: list[bytes], record: Record, manifest: ManifestIndex

@@ -16,11 +16,12 @@ from hostprep.host.boot import boot_id
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.planning import scan_source, target_lookers
-from hostprep.staging.plans.update import plan_update, who_changed
+from hostprep.staging.plans.changed import who_changed
+from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.damage import damage
-from hostprep.staging.record.manifest import ManifestIndex, manifest_path
-from hostprep.staging.record.records import Record, all_records, folder_of
+from hostprep.staging.record.manifest import ManifestIndex
+from hostprep.staging.record.records import Record, all_records, manifest_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
@@ -31,7 +32,7 @@ from hostprep.system.locks import is_locked
 from hostprep.units import format_count
 from hostprep.volumes.live import read_live
 
-SOURCE_SECONDS = 10.0
+_SOURCE_SECONDS = 10.0
 TARGET_SECONDS = 5.0
 
 # What the reason begins with where others may be able to tell.
@@ -195,16 +196,16 @@ def _in_the_way(record: Record) -> str | None:
 def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None]:
     """Return freshness, reason and hint."""
     observer.phase(
-        f"comparing {one_line(record.name)} with its source", files=math.ceil(SOURCE_SECONDS)
+        f"comparing {one_line(record.name)} with its source", files=math.ceil(_SOURCE_SECONDS)
     )
     try:
         answer = ask_in_child(
             lambda: _compare(record),
-            patience_seconds=SOURCE_SECONDS,
+            patience_seconds=_SOURCE_SECONDS,
             on_wait=lambda seconds: observer.progress(int(seconds), 0),
         )
     except NoAnswerInTime:
-        return "unknown", f"the source was not read through within {SOURCE_SECONDS:g} s", None
+        return "unknown", f"the source was not read through within {_SOURCE_SECONDS:g} s", None
     except QuestionFailed as error:
         return "unknown", str(error), error.hint
     if answer["unreadable"]:
@@ -246,7 +247,7 @@ def _compare(record: Record) -> dict[str, Any]:
         raise HostprepError("it is not on the target")
     with open_source(record.source) as source_fd:
         scan = scan_source(source_fd, locate(record.source).storage_class)
-        manifest = ManifestIndex([manifest_path(folder_of(record))])
+        manifest = manifest_of(record)
         plan = plan_update(
             scan,
             manifest=manifest,

@@ -25,8 +25,10 @@ from hostprep.volumes.removal import (
     NotUnmounted,
     StillUsed,
     UnmountFailed,
+    UnmountRequest,
+    apply_unmount,
     check_line_removal,
-    unmount_volume,
+    gather_and_plan_unmount,
 )
 
 _AGAIN = "run the same command again"
@@ -196,7 +198,8 @@ def _release_volume(plan: UnstagePlan, observer: Observer) -> _Released:
     if facts.live is not None and facts.place.entries:
         return _Released(False, f"it still holds {', '.join(facts.place.entries[:3])}")
     try:
-        unmount_volume(volume, fstab=plan.fstab, on_wait=observer.note)
+        request = UnmountRequest(volume, fstab=plan.fstab)
+        apply_unmount(gather_and_plan_unmount(request), on_wait=observer.note)
     except HostprepError as error:
         return _not_released(plan, volume, error, was_mounted=facts.live is not None)
     return _Released(None if facts.live is None else True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from contextlib import ExitStack
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError, one_line, reading_hint
@@ -16,8 +17,7 @@ from hostprep.staging.record.records import (
     all_records,
     check_forgettable,
     check_own,
-    damaged_records,
-    record_id,
+    check_record,
 )
 from hostprep.staging.target.apart import check_spares_source
 from hostprep.staging.target.owned import private_name
@@ -47,12 +47,12 @@ class UnstagePlan:
     """
 
     record: Record
-    files: int
-    foreign: tuple[str, ...]
-    published: bool
-    private: bool
-    unmount: bool
     fstab: bool
+    files: int = 0
+    foreign: tuple[str, ...] = ()
+    published: bool = False
+    private: bool = False
+    unmount: bool = False
     hidden: bool = False
     in_its_place: bool = False
     removes_line: bool = False
@@ -86,10 +86,7 @@ def find_record(name_or_path: str) -> Record:
     for record in records:
         if record.target == path:
             return record
-    at_path = record_id(os.path.basename(path), path)
-    for folder_name, error in damaged_records().items():
-        if folder_name == at_path or folder_name.rpartition("-")[0] == name_or_path[:100]:
-            raise error
+    check_record(name_or_path, path)
     if "/" in name_or_path:  # or by a symlink above it, of which no record tells
         above, last = os.path.split(path)
         by_link = os.path.join(os.path.realpath(above), last)
@@ -139,34 +136,23 @@ def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = Non
     parent_fd = open_target_parent(record)
     if parent_fd is None:
         _check_not_elsewhere(record)
-        line = fstab and _line_goes(record)
-        return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
+        return UnstagePlan(record, fstab, removes_line=fstab and _line_goes(record))
     try:
         check_bare(record.target)
         check_spares_source(record)
         private = is_there(parent_fd, record.target)
-        found = _look(parent_fd, record, observer or Silent())
-        if not (found.ours or found.hidden or private):
+        plan = _look(parent_fd, record, observer or Silent(), fstab=fstab)
+        if not (plan.published or plan.hidden or private):
             _check_not_elsewhere(record)
-        if (found.ours or found.hidden or private) and os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY:
+        elif os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY:
             raise read_only_refusal(os.path.dirname(record.target))
         unmount = False
-        if record.volume is not None and not found.foreign:
-            going = {private_name(record.name), *([record.name] if found.ours else [])}
+        if record.volume is not None and not plan.foreign:
+            going = {private_name(record.name), *([record.name] if plan.published else [])}
             facts = gather(record.volume)
             unmount = facts.is_ours and set(os.listdir(parent_fd)) <= going
-        return UnstagePlan(
-            record,
-            found.files,
-            found.foreign,
-            found.ours,
-            private,
-            unmount,
-            fstab,
-            found.hidden,
-            found.in_its_place,
-            removes_line=fstab and unmount and _line_goes(record),
-        )
+        removes_line = fstab and unmount and _line_goes(record)
+        return replace(plan, private=private, unmount=unmount, removes_line=removes_line)
     except OSError as error:
         raise HostprepError(
             f"{record.target} cannot be looked at: {error.strerror or error}; nothing was changed.",
@@ -200,18 +186,8 @@ def _line_goes(record: Record) -> bool:
     return (facts.mount is None or facts.is_ours) and without_line(facts) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What is there of a data set: in sight and ours, or hidden. The rest is as in the plan."""
-
-    files: int
-    foreign: tuple[str, ...]
-    ours: bool
-    hidden: bool
-    in_its_place: bool
-
-
-def _look(parent_fd: int, record: Record, observer: Observer) -> _Found:
+def _look(parent_fd: int, record: Record, observer: Observer, *, fstab: bool) -> UnstagePlan:
+    """Return the plan as far as what lies under the data set's name, or is hidden, decides it."""
     with ExitStack() as stack:
         published_fd = open_published(parent_fd, record.name)
         if published_fd is not None:
@@ -225,23 +201,23 @@ def _look(parent_fd: int, record: Record, observer: Observer) -> _Found:
             # It was moved away from there, so what has its name by now is no copy of ours.
             stack.callback(os.close, hidden_fd)
             files, foreign = compare(record, hidden_fd, observer)
-            return _Found(files, foreign, False, True, published_fd is not None)
+            taken = published_fd is not None
+            return UnstagePlan(record, fstab, files, foreign, hidden=True, in_its_place=taken)
         # Before its first publication nothing under its name is ours.
         if published_fd is None or record.phase == "copying":
-            return _Found(0, (), False, False, published_fd is not None)
+            return UnstagePlan(record, fstab, in_its_place=published_fd is not None)
         files, foreign = compare(record, published_fd, observer)
         # An empty directory, where a removal was cut short when all that had been hidden was gone.
         removed = record.phase == "removing" and record.left is None and record.entries > 1
         ours = bool(files or foreign) or not removed
-        return _Found(files, foreign, ours, False, not ours)
+        return UnstagePlan(record, fstab, files, foreign, published=ours, in_its_place=not ours)
 
 
 def plan_forgetting(record: Record, *, fstab: bool = False) -> UnstagePlan:
     """Return the plan to forget a data set and remove no file: its target is gone for good."""
     check_own(record)
     check_forgettable(record)
-    line = fstab and _line_goes(record)
-    return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
+    return UnstagePlan(record, fstab, removes_line=fstab and _line_goes(record))
 
 
 def open_target_parent(record: Record) -> int | None:

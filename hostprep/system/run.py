@@ -53,7 +53,7 @@ class CommandFailed(HostprepError):
         self.completed = completed
 
 
-def clean_environment() -> dict[str, str]:
+def _clean_environment() -> dict[str, str]:
     """Return the environment for children: the C locale, so that their output can be parsed.
 
     Without what has programs colour it, as Python from 3.13 on what it says of an error, where
@@ -94,7 +94,7 @@ def run(
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**clean_environment(), **(env or {})},
+            env={**_clean_environment(), **(env or {})},
             pass_fds=hands_on,
         )
     except BaseException as error:
@@ -137,7 +137,7 @@ def run_undisturbed(
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env={**clean_environment(), **(env or {})},
+                env={**_clean_environment(), **(env or {})},
                 start_new_session=True,
             )
             process.wait()
@@ -168,7 +168,7 @@ def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None
     if isinstance(error, FileNotFoundError):
         return MissingTool(tool, wanted_for=wanted_for, package=package)
     # The kernel names no file, and the PATH may have several of the name.
-    path = os.get_exec_path(clean_environment())
+    path = os.get_exec_path(_clean_environment())
     places = [os.path.join(folder, tool) for folder in path]
     file = next((place for place in places if os.path.isfile(place)), tool)
     hint = reading_hint(error)
@@ -271,7 +271,7 @@ def start(
     asked to stop, and killed where it does not within two seconds.
     """
     argv = [os.fsdecode(arg) for arg in args]
-    surroundings = {**clean_environment(), **(env or {})}
+    surroundings = {**_clean_environment(), **(env or {})}
     with _scratch() as errors:
         held = HeldSignals()  # between its start and our try, an interruption would orphan it
         try:

@@ -158,6 +158,12 @@ def join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
+def above(path: str) -> Iterator[str]:
+    """Yield the directories in which ``path`` lies, the nearest first, without the root."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
 def rewind(descriptor: int) -> None:
     """Begin at the first entry: a listing of an open directory goes on where the last one ended.
 

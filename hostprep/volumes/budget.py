@@ -7,12 +7,12 @@ from hostprep.units import GIB, format_bytes
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import RamBudget, VolumeRequest
 
-LEAST_RESERVE_BYTES = 4 * GIB
+_LEAST_RESERVE_BYTES = 4 * GIB
 
 
 def default_reserve(ram_bytes: int) -> int:
     """Return what stays for the machine: the larger of 4 GiB and a tenth of its memory."""
-    return max(LEAST_RESERVE_BYTES, ram_bytes // 10)
+    return max(_LEAST_RESERVE_BYTES, ram_bytes // 10)
 
 
 def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) -> RamBudget:

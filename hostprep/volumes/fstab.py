@@ -20,7 +20,7 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import unescape
 from hostprep.volumes.model import SOURCE
 
-OWNER_OPTION = "X-hostprep.id"
+_OWNER_OPTION = "X-hostprep.id"
 
 _OPTION = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 _VOLUME_ID = re.compile(r"[A-Za-z0-9._-]+")
@@ -49,7 +49,7 @@ class FstabEntry:
         """The id of the volume whose line this is; None for everybody else's."""
         for option in self.options:
             name, equals, value = option.partition("=")
-            if name == OWNER_OPTION and equals:
+            if name == _OWNER_OPTION and equals:
                 return value
         return None
 
@@ -117,7 +117,7 @@ def volume_line(
     path that fstab or systemd cannot carry, ``ValueError`` for options that would not survive the
     file or that would let ordinary users mount.
     """
-    check_path(path)
+    check_target(path)
     fields = (source, path, "tmpfs", ",".join(line_options(volume_id, options)), "0", "0")
     return b" ".join(_escape(field) for field in fields)
 
@@ -190,7 +190,7 @@ def remove_volume(content: bytes, *, volume_id: str, path: str) -> bytes:
     return _joined(lines)
 
 
-def check_path(path: str) -> None:
+def check_target(path: str) -> None:
     """Refuse a mount point that fstab(5), mount(8) or systemd's fstab generator would misread."""
     problem = _path_problem(path)
     if problem is not None:
@@ -244,9 +244,9 @@ def line_options(volume_id: str, options: Sequence[str]) -> tuple[str, ...]:
         name = option.partition("=")[0]
         if _split_options(option) != (option,) or not option.isprintable() or " " in option:
             raise ValueError(f"{option!r} is not one mount option")
-        if name == OWNER_OPTION or name in _USER_MAY_MOUNT:
+        if name == _OWNER_OPTION or name in _USER_MAY_MOUNT:
             raise ValueError(f"the mount option {option!r} is not for a volume's line")
-    return (*kept, "nofail", f"{OWNER_OPTION}={volume_id}")
+    return (*kept, "nofail", f"{_OWNER_OPTION}={volume_id}")
 
 
 def _own_entry(content: bytes, volume_id: str) -> FstabEntry | None:
@@ -256,15 +256,15 @@ def _own_entry(content: bytes, volume_id: str) -> FstabEntry | None:
     if len(own) > 1:
         numbers = ", ".join(str(entry.line_number) for entry in own)
         raise Refused(
-            f"the lines {numbers} of fstab all carry {OWNER_OPTION}={volume_id};"
+            f"the lines {numbers} of fstab all carry {_OWNER_OPTION}={volume_id};"
             " nothing was changed.",
-            f"keep one of them, or take the {OWNER_OPTION} option out of your copies",
+            f"keep one of them, or take the {_OWNER_OPTION} option out of your copies",
         )
     if own[0].fstype != "tmpfs":
         raise Refused(
-            f"line {own[0].line_number} of fstab carries {OWNER_OPTION}={volume_id}, but somebody"
+            f"line {own[0].line_number} of fstab carries {_OWNER_OPTION}={volume_id}, but somebody"
             f" made it mount {own[0].described}; nothing was changed.",
-            f"take the {OWNER_OPTION} option out of that line if it is yours",
+            f"take the {_OWNER_OPTION} option out of that line if it is yours",
         )
     return own[0]
 
@@ -274,7 +274,7 @@ def _check_still_at(own: FstabEntry, path: str) -> None:
         raise Refused(
             f"line {own.line_number} of fstab was made for {path}, but somebody pointed it at"
             f" {_shown(own.target)}; nothing was changed.",
-            f"take the {OWNER_OPTION} option out of that line if it is yours, or remove it",
+            f"take the {_OWNER_OPTION} option out of that line if it is yours, or remove it",
         )
 
 

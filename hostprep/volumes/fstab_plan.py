@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
+from hostprep.volumes.fstab_file import fstab_path
 from hostprep.volumes.model import Change, Unchanged, VolumeRequest
 from hostprep.volumes.options import parse_options
 
@@ -93,4 +95,18 @@ def fstab_warnings(
     return (
         f"line {entry.line_number} of fstab gives the volume other options at the next boot"
         f" ({','.join(entry.options)}); --fstab brings it up to date",
+    )
+
+
+def link_warnings(facts: VolumeFacts, changes: Iterable[Change]) -> tuple[str, ...]:
+    """Warn where a change of fstab parts it from its hard links.
+
+    No reason to refuse: such links are of backups and of what merges equal files, whose other
+    names must stay as they are. A symlink leads to the file that is meant.
+    """
+    if facts.fstab_names < 2 or all(change.subject != "fstab" for change in changes):
+        return ()
+    return (
+        "fstab has other names (hard links), which keep what it says now: a new file takes its"
+        f" place; `find / -xdev -samefile {shlex.quote(str(fstab_path()))}` names them before",
     )

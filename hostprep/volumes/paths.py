@@ -161,9 +161,7 @@ def look(path: str) -> Place:
         if not stat.S_ISDIR(status.st_mode):
             return Place(PointKind.OTHER, tuple(parents))
         if current != path:
-            mode = stat.S_IMODE(status.st_mode)
-            acl, unknown = has_acl(current), _is_unknown(status.st_uid)
-            parents.append(Folder(current, status.st_uid, status.st_gid, mode, acl, unknown))
+            parents.append(_folder(current, status, current))
     return Place(PointKind.DIRECTORY, tuple(parents), entries=first_names(path))
 
 
@@ -210,8 +208,11 @@ def symlink_refusal(path: str, symlink: str) -> Refused:
     )
 
 
-def _is_unknown(uid: int) -> bool:
-    return uid != 0 and uid == unknown_uid()
+def _folder(path: str, status: os.stat_result, place: str | int) -> Folder:
+    """Return the directory at ``path``; ``place`` is the same, or a descriptor of it."""
+    uid, acl = status.st_uid, has_acl(place)
+    unknown = uid != 0 and uid == unknown_uid()
+    return Folder(path, uid, status.st_gid, stat.S_IMODE(status.st_mode), acl, unknown)
 
 
 def not_empty_refusal(path: str, place: Place) -> NotEmpty | None:
@@ -300,11 +301,7 @@ def _open_walking(path: str) -> int:
         finally:
             os.close(descriptor)
         descriptor = inner
-        status = os.fstat(descriptor)
-        acl = has_acl(descriptor)
-        unknown = _is_unknown(status.st_uid)
-        folder = Folder(path, status.st_uid, status.st_gid, status.st_mode, acl, unknown)
-        if who := folder.others_can_write:
+        if who := _folder(path, os.fstat(descriptor), descriptor).others_can_write:
             os.close(descriptor)
             raise Refused(f"{path} changed meanwhile: {name} {who}; nothing was made in it.")
     return descriptor

@@ -9,7 +9,7 @@ from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count, lost_unit
 from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts, check_in_sight
-from hostprep.volumes.fstab_plan import fstab_warnings, plan_fstab
+from hostprep.volumes.fstab_plan import fstab_warnings, link_warnings, plan_fstab
 from hostprep.volumes.model import (
     FLAGS,
     INODE_BYTES,
@@ -25,7 +25,6 @@ from hostprep.volumes.settings import (
     DEFAULT_MODE,
     default_inodes,
     huge_pages,
-    link_warnings,
     mount_options,
     new_inodes,
     new_size,

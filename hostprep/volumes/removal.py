@@ -22,12 +22,11 @@ from hostprep.volumes.apply import LOCK, FstabEdit, need_root, write_fstab
 from hostprep.volumes.facts import VolumeFacts, check_in_reach, check_in_sight, gather
 from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
-from hostprep.volumes.fstab_plan import RELOAD
+from hostprep.volumes.fstab_plan import RELOAD, link_warnings
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged
 from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs, symlink_refusal
 from hostprep.volumes.records import delete_record
-from hostprep.volumes.settings import link_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +65,6 @@ class NotUnmounted(HostprepError):
 
 class UnmountFailed(HostprepError):
     """The volume could not be unmounted, and nobody uses it; nothing else was changed by then."""
-
-
-def unmount_volume(
-    path: str,
-    *,
-    fstab: bool = False,
-    discard_data: bool = False,
-    on_wait: Callable[[str], None] | None = None,
-) -> UnmountPlan:
-    """Unmount hostprep's volume at ``path`` and return what was done; nothing where none is.
-
-    ``fstab`` removes its line too. Directories that were made for it are removed if they are empty.
-    Raises ``Refused`` as ``plan_unmount`` says, ``HostprepError`` where a step fails.
-    """
-    request = UnmountRequest(path, fstab=fstab, discard_data=discard_data)
-    return apply_unmount(gather_and_plan_unmount(request), on_wait=on_wait)
 
 
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 
 from hostprep.errors import Refused
 from hostprep.units import KIB, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab_file import fstab_path
-from hostprep.volumes.model import FLAGS, Change, Huge, LiveVolume, Unchanged, VolumeRequest
+from hostprep.volumes.model import FLAGS, Huge, LiveVolume, Unchanged, VolumeRequest
 
 DEFAULT_MODE = 0o755
 # Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
 # so few that a set of small files stops half-way, nor more than 4 GiB of memory for inodes alone.
-BYTES_PER_INODE = 16 * KIB
-LEAST_DEFAULT_INODES = 64 * 1024
-MOST_DEFAULT_INODES = 4 * 1024 * 1024
+_BYTES_PER_INODE = 16 * KIB
+_LEAST_DEFAULT_INODES = 64 * 1024
+_MOST_DEFAULT_INODES = 4 * 1024 * 1024
 
 
 def default_inodes(size_bytes: int) -> int:
     """Return how many inodes a volume of this size gets where nothing is known of its files."""
-    return min(max(size_bytes // BYTES_PER_INODE, LEAST_DEFAULT_INODES), MOST_DEFAULT_INODES)
+    return min(max(size_bytes // _BYTES_PER_INODE, _LEAST_DEFAULT_INODES), _MOST_DEFAULT_INODES)
 
 
 def new_size(
@@ -99,20 +97,6 @@ def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> t
     return (
         f"{live.path} is mounted read-only, and stays so: nothing can be staged into it, or removed"
         f" from it, before `{writable}`",
-    )
-
-
-def link_warnings(facts: VolumeFacts, changes: Iterable[Change]) -> tuple[str, ...]:
-    """Warn where a change of fstab parts it from its hard links.
-
-    No reason to refuse: such links are of backups and of what merges equal files, whose other
-    names must stay as they are. A symlink leads to the file that is meant.
-    """
-    if facts.fstab_names < 2 or all(change.subject != "fstab" for change in changes):
-        return ()
-    return (
-        "fstab has other names (hard links), which keep what it says now: a new file takes its"
-        f" place; `find / -xdev -samefile {shlex.quote(str(fstab_path()))}` names them before",
     )
 
 

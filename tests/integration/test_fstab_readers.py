@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hostprep.errors import Refused
 from hostprep.system.systemd import fstab_generator
-from hostprep.volumes.fstab import check_path, set_volume, volume_id_for
+from hostprep.volumes.fstab import check_target, set_volume, volume_id_for
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures/fstab").glob("*.fstab"))
 GENERATOR = fstab_generator()
@@ -78,7 +78,7 @@ def test_systemd_mounts_our_volume_and_does_not_wait_for_it(fixture: Path, tmp_p
 def test_systemd_and_libmount_read_every_path_that_we_write(name: str) -> None:
     path = f"/hostprep-test/{name}"
     try:
-        check_path(path)
+        check_target(path)
     except Refused:
         return
     folder = Path(tempfile.mkdtemp())

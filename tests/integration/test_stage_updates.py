@@ -19,7 +19,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.model import RANGE_BYTES, Recorded, StageRequest
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
-from hostprep.staging.plans.update import who_changed
+from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import folder
 from hostprep.staging.stage import carry_out

@@ -20,8 +20,8 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.standing import Lookers
 from hostprep.staging.plans.update import plan_update
 from hostprep.staging.processes.channel import Child
-from hostprep.staging.record.manifest import ManifestIndex, decode_line, manifest_path
-from hostprep.staging.record.records import folder_of, load_record
+from hostprep.staging.record.manifest import ManifestIndex, decode_line
+from hostprep.staging.record.records import load_record, manifest_of
 from hostprep.staging.source.opening import open_source
 from tests.kit.appended import appended_by_all
 from tests.kit.stagecraft import hostprep, rewrite
@@ -51,7 +51,7 @@ def plan(
     """Return the plan of the next run, and the directories that were passed by."""
     record = load_record(copy.name, str(copy))
     assert record is not None
-    manifest = ManifestIndex([manifest_path(folder_of(record))])
+    manifest = manifest_of(record)
     published_fd = os.open(copy, os.O_RDONLY)
     passed: set[str] = set()
     find = standing.find_standing

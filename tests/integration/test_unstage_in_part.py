@@ -96,7 +96,7 @@ def test_a_removal_that_was_interrupted_is_told_of_and_finished(
 
 
 @pytest.mark.parametrize(
-    "step", ["_release_volume", "unmount_volume", "forget"], ids=lambda step: step.strip("_")
+    "step", ["_release_volume", "apply_unmount", "forget"], ids=lambda step: step.strip("_")
 )
 def test_interrupted_after_the_data_is_gone_the_same_command_releases_the_volume(
     step: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,7 +34,12 @@ from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.records import read_record, write_record
-from hostprep.volumes.removal import unmount_volume
+from hostprep.volumes.removal import (
+    UnmountPlan,
+    UnmountRequest,
+    apply_unmount,
+    gather_and_plan_unmount,
+)
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_source
 
@@ -52,6 +57,10 @@ def mounted(wanted: VolumeRequest) -> LiveVolume:
     again = planned(wanted)
     assert again.refusal is None and again.changes == (), "a second run must find nothing to do"
     return live
+
+
+def unmounted(path: Path, **request: bool) -> UnmountPlan:
+    return apply_unmount(gather_and_plan_unmount(UnmountRequest(str(path), **request)))
 
 
 def kernel_says(path: Path) -> dict[str, str]:
@@ -191,7 +200,7 @@ def test_what_others_mounted_is_left_alone(safe_dir: Path, kind: str) -> None:
     plan = planned(request(point))
     assert plan.refusal is not None and plan.refusal.exit_code == 5
     with pytest.raises(Refused, match="not mounted by hostprep"):
-        unmount_volume(str(point), discard_data=True)
+        unmounted(point, discard_data=True)
     assert read_mounts() == before
 
 
@@ -206,7 +215,7 @@ def test_a_tmpfs_that_took_our_volume_s_place_is_not_ours(safe_dir: Path, number
         subprocess.run(["mount", "-t", "tmpfs", "x", str(safe_dir / "other")], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "theirs", str(point)], check=True)
     with pytest.raises(Refused, match="not mounted by hostprep"):
-        unmount_volume(str(point), discard_data=True)
+        unmounted(point, discard_data=True)
     assert is_mounted(point)
 
 
@@ -316,7 +325,7 @@ def test_killed_right_after_the_mount_it_is_still_known_as_ours(safe_dir: Path) 
     assert live.size_bytes == 64 * MIB
     record = read_record(str(point))
     assert record is not None and record.device is not None
-    unmount_volume(str(point))
+    unmounted(point)
     assert list(safe_dir.iterdir()) == []
 
 
@@ -345,7 +354,7 @@ def test_two_volumes_are_not_promised_the_same_memory(safe_dir: Path) -> None:
     mounted(request(safe_dir / "a", most, inodes=1000))
     plan = planned(request(safe_dir / "b", most, inodes=1000))
     assert plan.refusal is not None and "promised to other volumes" in plan.refusal.message
-    unmount_volume(str(safe_dir / "a"))
+    unmounted(safe_dir / "a")
     assert planned(request(safe_dir / "b", most, inodes=1000)).refusal is None
 
 
@@ -355,12 +364,12 @@ def test_unmount_takes_away_what_was_made_and_nothing_else(safe_dir: Path) -> No
     mounted(request(point))
     mounted(request(point, 128))  # what was made the first time is still known
     (safe_dir / "mine/a/added").touch()
-    done = unmount_volume(str(point))
+    done = unmounted(point)
     assert [change.action.split()[0] for change in done.changes] == ["unmount", "remove", "remove"]
     assert not is_mounted(point) and not point.exists()
     assert (safe_dir / "mine/a/added").exists()
     assert read_record(str(point)) is None
-    assert unmount_volume(str(point)).changes == ()
+    assert unmounted(point).changes == ()
 
 
 def test_data_is_not_lost_without_being_told_to(safe_dir: Path) -> None:
@@ -368,9 +377,9 @@ def test_data_is_not_lost_without_being_told_to(safe_dir: Path) -> None:
     mounted(request(point))
     (point / "precious").write_text("x" * 10000)
     with pytest.raises(Refused, match="precious"):
-        unmount_volume(str(point))
+        unmounted(point)
     assert (point / "precious").read_text() == "x" * 10000
-    unmount_volume(str(point), discard_data=True)
+    unmounted(point, discard_data=True)
     assert not point.exists()
 
 
@@ -396,7 +405,7 @@ def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
     (point / "data").write_bytes(b"x" * 8192)
     bound.mkdir()
     subprocess.run(["mount", "--bind", point, bound], check=True)
-    assert unmount_volume(str(point), discard_data=True).warnings == (
+    assert unmounted(point, discard_data=True).warnings == (
         f"the volume is still mounted elsewhere ({bound}): its memory (8.00 KiB) is free once it is"
         " unmounted there too",
     )
@@ -404,7 +413,7 @@ def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
 
     mounted(request(point))
     with namespace() as pid:
-        (told,) = unmount_volume(str(point), discard_data=True).warnings
+        (told,) = unmounted(point, discard_data=True).warnings
         assert f"({point} as process {pid} (" in told
         # With its mount point the kernel would take it away there too.
         assert sees(pid, point) and point.exists() and not is_mounted(point)
@@ -413,7 +422,7 @@ def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
     try:
         with namespace("slave") as pid:  # as those of systemd's services: it goes there too
-            assert unmount_volume(str(point)).warnings == () and not sees(pid, point)
+            assert unmounted(point).warnings == () and not sees(pid, point)
     finally:
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
@@ -425,7 +434,7 @@ def test_a_directory_of_the_same_name_in_a_container_keeps_none_here(safe_dir: P
         there = ["nsenter", "--mount", "--target", str(pid), "sh", "-ec", "; ".join(own)]
         subprocess.run([*there, safe_dir, point], check=True)
         mounted(request(point))
-        assert unmount_volume(str(point)).warnings == ()
+        assert unmounted(point).warnings == ()
         assert sees(pid, point) and not point.parent.exists()
 
 
@@ -449,7 +458,7 @@ def test_a_mount_point_of_a_namespace_with_a_chroot_in_it_stays(safe_dir: Path) 
         try:
             assert process.stdout is not None and process.stdout.readline()
             assert not sees(process.pid, point)
-            (told,) = unmount_volume(str(point), discard_data=True).warnings
+            (told,) = unmounted(point, discard_data=True).warnings
             assert f"({point} as process " in told and point.exists()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
@@ -471,7 +480,7 @@ def test_a_container_that_has_a_volume_of_the_same_name_keeps_no_directory(safe_
         try:
             assert process.stdout is not None and process.stdout.readline()
             assert sees(process.pid, point)
-            unmount_volume(str(point))
+            unmounted(point)
             assert not point.exists()
             assert sees(process.pid, point)
         finally:
@@ -560,13 +569,13 @@ def test_a_volume_in_use_is_not_unmounted(safe_dir: Path) -> None:
     with subprocess.Popen(["sleep", "60"], cwd=point) as sleeper:
         try:
             with pytest.raises(Refused, match=rf"process {sleeper.pid} \(sleep\) works in"):
-                unmount_volume(str(point))
+                unmounted(point)
         finally:
             sleeper.kill()
     (point / "inner").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "x", str(point / "inner")], check=True)
     with pytest.raises(Refused, match="inner is mounted inside"):
-        unmount_volume(str(point), discard_data=True)
+        unmounted(point, discard_data=True)
     assert is_mounted(point)
 
 
@@ -574,7 +583,7 @@ def test_a_volume_that_somebody_unmounted_is_forgotten(safe_dir: Path) -> None:
     point = safe_dir / "v"
     mounted(request(point))
     subprocess.run(["umount", str(point)], check=True)
-    unmount_volume(str(point))
+    unmounted(point)
     assert read_record(str(point)) is None
     assert not point.exists()
 
@@ -601,10 +610,10 @@ def test_fstab_brings_back_the_same_volume_and_it_is_known(safe_dir: Path, own_s
     record = read_record(str(point))
     assert record is not None and record.boot_id == gather(str(point)).boot_id
 
-    kept = unmount_volume(str(point))
+    kept = unmounted(point)
     assert "mounts the volume again" in kept.warnings[0]
     assert point.is_dir(), "the line in fstab still needs its mount point"
-    unmount_volume(str(point), fstab=True)
+    unmounted(point, fstab=True)
     assert fstab.read_bytes() == b"# theirs\nproc /proc proc defaults 0 0"
     assert list(safe_dir.iterdir()) == []
 
@@ -683,5 +692,5 @@ def test_a_locale_of_one_byte_a_character_changes_no_name(
     assert is_mounted(point)
     (line,) = entries((own_state / "fstab").read_bytes())
     assert (line.target, line.owner_id) == (str(point), gather(str(point)).volume_id)
-    unmount_volume(str(point), fstab=True)
+    unmounted(point, fstab=True)
     assert (own_state / "fstab").read_bytes() == b""

@@ -30,8 +30,8 @@ from hostprep.readiness.model import (
     Status,
 )
 from hostprep.readiness.shell import quote
-from hostprep.staging.model import cure_of
 from hostprep.staging.record.records import Record
+from hostprep.staging.shortfall import cure_of
 from hostprep.staging.status import NOT_FOR_US
 from hostprep.units import format_bytes, format_count
 

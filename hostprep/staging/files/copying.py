@@ -1,6 +1,6 @@
 """Copy one entry of any kind, with all that it has beside its bytes, and verify it as it is open.
 
-Nothing here prints, logs or retries; ``worker`` does. Most files go the quick way of ``small``.
+Nothing here tries twice; ``copier`` does. Most files go the quick way of ``small``.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
         lost = refusal != 0
     # EINVAL: an id of the ACL has no meaning in this user namespace.
     if ACCESS_ACL in names and _hand_over([ACCESS_ACL], source, target, errno.EINVAL):
-        lost, mode = True, without_acl(mode, os.getxattr(source, ACCESS_ACL))
+        lost, mode = True, _without_acl(mode, os.getxattr(source, ACCESS_ACL))
     style.lost_xattrs += lost
     return mode
 
@@ -127,7 +127,7 @@ def drop_xattrs(target: int) -> None:
             raise
 
 
-def without_acl(mode: int, acl: bytes) -> int:
+def _without_acl(mode: int, acl: bytes) -> int:
     """Return a mode that lets nobody in whom ``mode`` together with ``acl`` keeps out.
 
     Of its group bits, which are the ACL's mask, those of the owning group stay; of its bits for

@@ -11,7 +11,7 @@ import json
 import marshal
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from stat import S_IFDIR, S_IFLNK, S_IFREG
 from typing import Any
@@ -49,71 +49,57 @@ def stands(
     subdirectories, records of directories, the directory's own entry, and those of ``lines`` that
     have directories: number of the line, and it without them, which may be nothing).
     """
-    try:
-        return _stands(directory, packed, singles, lines, part, target, verified=verified)
-    except (ValueError, LookupError, TypeError):
-        return None  # of a damaged line nothing has the kind that it should have
-
-
-def _stands(
-    directory: str,
-    packed: Iterable[bytes],
-    singles: Sequence[Plain],
-    lines: Iterable[bytes],
-    part: tuple[int, int],
-    target: DirCache,
-    *,
-    verified: bool,
-) -> tuple[Any, ...] | None:
-    known: dict[str, _Wanted] = {}
-    attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few: each is kept once
-    folders = []
-    mixed = []
-    count = size_bytes = total = 0
-    unverified = False
-    number, parts = part
-    term_of = digest.terms_below(directory)
-    for place, line in enumerate(lines):
-        items = json.loads(line)[1]
-        files = [item for item in items if item[1] != "d"]
-        if len(files) < len(items) and not number:  # one part tells of them
-            folders += [item for item in items if item[1] == "d"]
-            left = join_line(directory, [encode_record(*item) for item in files])
-            mixed.append((place, left if files else b""))
-        for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
-            # All that look at parts were forked from one process: a name has one hash.
-            if parts > 1 and hash(name) % parts != number:
+    with suppress(ValueError, LookupError, TypeError):  # of a damaged line
+        known: dict[str, _Wanted] = {}
+        attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few: each is kept once
+        folders = []
+        mixed = []
+        count = size_bytes = total = 0
+        unverified = False
+        number, parts = part
+        term_of = digest.terms_below(directory)
+        for place, line in enumerate(lines):
+            items = json.loads(line)[1]
+            files = [item for item in items if item[1] != "d"]
+            if len(files) < len(items) and not number:  # one part tells of them
+                folders += [item for item in items if item[1] == "d"]
+                left = join_line(directory, [encode_record(*item) for item in files])
+                mixed.append((place, left if files else b""))
+            for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
+                # All that look at parts were forked from one process: a name has one hash.
+                if parts > 1 and hash(name) % parts != number:
+                    continue
+                if group and kind == "f":
+                    return None  # of hard links one hangs on the others
+                if content is not None:
+                    total += term_of(kind, name, content)
+                elif verified:
+                    return None
+                else:
+                    unverified = True
+                found = _BITS[kind] | mode, uid, gid
+                known[name] = attributes.setdefault(found, found), size, mtime_ns
+                size_bytes += size
+                count += 1
+        if len(known) != count:
+            return None  # recorded more than once: an update was cut short, or ended
+        for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed))):
+            if parts > 1 and hash(entry[0]) % parts != number:
                 continue
-            if group and kind == "f":
-                return None  # of hard links one hangs on the others
-            if content is not None:
-                total += term_of(kind, name, content)
-            elif verified:
+            if known.get(entry[0]) != ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
                 return None
-            else:
-                unverified = True
-            found = _BITS[kind] | mode, uid, gid
-            known[name] = attributes.setdefault(found, found), size, mtime_ns
-            size_bytes += size
-            count += 1
-    if len(known) != count:
-        return None  # recorded more than once: an update was cut short, or ended
-    for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed))):
-        if parts > 1 and hash(entry[0]) % parts != number:
-            continue
-        if known.get(entry[0]) != ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
+            if entry[7] > 1 and entry[1] & _TYPE == S_IFREG:
+                return None  # of hard links one hangs on the others
+            count -= 1
+        if count:
             return None
-        if entry[7] > 1 and entry[1] & _TYPE == S_IFREG:
-            return None  # of hard links one hangs on the others
-        count -= 1
-    if count:
-        return None
-    there = _in_target(directory, known, part, target)
-    if there is None:
-        return None
-    own, subdirectories = there
-    hashed = (total % (1 << 128)).to_bytes(16, "big")
-    return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, mixed
+        there = _in_target(directory, known, part, target)
+        if there is None:
+            return None
+        own, subdirectories = there
+        hashed = (total % (1 << 128)).to_bytes(16, "big")
+        return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, mixed
+    return None
 
 
 def _in_target(

@@ -33,15 +33,13 @@ def order_files(
     gentle: bool = False,
     on_tick: Callable[[int], None] | None = None,
 ) -> None:
-    """Put the plan's files into ``order``: ``listed`` leaves them, ``inode``, or ``physical``.
+    """Put the plan's files into ``order``: that of ``inode`` numbers, or ``physical``.
 
     ``physical`` is the order of the first extents on the device (FIEMAP), and of inode numbers
     where the file system does not tell. A disk's arm then sweeps over the data once instead of
     seeking for each file. Asking takes about 25 us a file whose inode is in memory, of as many
     processors as there are ``processes``; ``on_tick`` is told how many files were asked for.
     """
-    if order == "listed":
-        return
     large: list[tuple[str, list[Plain]]] = [(path, [(*entry,)]) for path, entry in plan.large]
     if order == "inode":
         places = [place_by_inode(batch.entries()) for batch in plan.batches]

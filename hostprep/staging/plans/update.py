@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby
-from operator import itemgetter
+from collections.abc import Mapping
 from typing import TypeVar
 
 from hostprep.errors import Refused
@@ -22,7 +20,6 @@ from hostprep.staging.model import (
     kind_of,
 )
 from hostprep.staging.observer import Count, Observer, Silent
-from hostprep.staging.parted import parts_for, split
 from hostprep.staging.plans.copy_plan import (
     CopyPlan,
     count,
@@ -40,7 +37,7 @@ from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.tree import staged_mode
-from hostprep.system.trees import join
+from hostprep.system.trees import above, join
 
 _Found = TypeVar("_Found")
 
@@ -99,9 +96,9 @@ def plan_update(
                     _note_directories(recorded, directory, part.manifest)
                     diff = diff_directory(
                         part.source,
-                        manifest=_trusted(part.manifest, directory, suspect),
+                        manifest=_without(part.manifest, directory, suspect),
                         journal=part.journal,
-                        published=_trusted(part.published, directory, suspect),
+                        published=_without(part.published, directory, suspect),
                         private=part.private,
                         subdirectories=_subdirectories(directory, part.published, scan),
                         links_stand=links.stand,
@@ -125,44 +122,13 @@ def plan_update(
     return plan
 
 
-def _trusted(
+def _without(
     found: Mapping[str, _Found], directory: str, suspect: frozenset[str]
 ) -> Mapping[str, _Found]:
     """Return what is found of a directory, by name, without what is ``suspect``."""
     if not suspect:
         return found
     return {name: each for name, each in found.items() if join(directory, name) not in suspect}
-
-
-def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
-    """Return whether the source, and whether the copy, is another than at the staging.
-
-    By the manifest; mode, owner and time of a directory count for neither.
-    """
-    source, copy = bool(plan.delete or plan.delete_directories), False
-    for directory, copied in groupby(plan.to_copy(), key=itemgetter(0)):
-        entries: Iterable[Entry] = chain.from_iterable(some for _, some in copied)
-        for part, known in _with_records(manifest, directory, entries):
-            for entry in part:
-                record = known.get(entry.name)
-                as_staged = record is not None and record.same_as(entry)
-                source, copy = source or not as_staged, copy or as_staged
-            if source and copy:
-                return True, True
-    return source, copy
-
-
-def _with_records(
-    manifest: ManifestIndex, directory: str, entries: Iterable[Entry]
-) -> Iterator[tuple[Iterable[Entry], dict[str, Recorded]]]:
-    """Yield some of a directory's ``entries`` after the other, with what is recorded of them."""
-    parts = parts_for(manifest.entries(directory))
-    if parts == 1:
-        yield entries, manifest.records(directory)
-        return
-    known = manifest.by_names(directory, parts)
-    for part, of in zip(split(map(tuple, entries), parts), known, strict=True):
-        yield map(Entry._make, part), of.records()
 
 
 def _subdirectories(directory: str, entries: Mapping[str, Entry], scan: Scan) -> frozenset[str]:
@@ -281,15 +247,14 @@ def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
     directory is to stay because of what somebody put into it, or the file is somebody's.
     """
     for foreign in plan.foreign:
-        path = foreign.rstrip("/")
-        while path:
+        theirs = foreign.rstrip("/")
+        for path in (theirs, *above(theirs)):
             if path in replaced:
                 raise Refused(
                     f"{foreign} on the target is not as hostprep staged it, and {path} of the "
                     "source has to take its place; nothing was changed.",
                     "move it away and run the same command again",
                 )
-            path = path.rpartition("/")[0]
 
 
 def _refuse_to_open(
@@ -328,11 +293,7 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
 
 
 def _below(path: str, directories: set[str]) -> bool:
-    while path:
-        if path in directories:
-            return True
-        path = path.rpartition("/")[0]
-    return "" in directories
+    return not directories.isdisjoint((path, *above(path), ""))
 
 
 def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:

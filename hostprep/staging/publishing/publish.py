@@ -6,7 +6,7 @@ import itertools
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Entry, Recorded
@@ -17,7 +17,15 @@ from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import entry_of, walk
 from hostprep.system.renaming import rename_new
-from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in, remove_tree, writable
+from hostprep.system.trees import (
+    DIRECTORY_FLAGS,
+    DirCache,
+    above,
+    join,
+    names_in,
+    remove_tree,
+    writable,
+)
 
 # Of each name in a directory of tmpfs (BOGO_DIRENT_SIZE).
 _NAME_SIZE = 20
@@ -76,7 +84,7 @@ def check_places(
     as ``a`` has that of ``A``; what stays may not.
     """
     going = {*plan.delete, *plan.delete_directories}
-    around = {each for path in plan.foreign for each in _above(path.rstrip("/"))}
+    around = {each for path in plan.foreign for each in above(path.rstrip("/"))}
 
     def takes(tree: DirCache, path: str) -> bool:
         """Whether something that is on its way out has this name, in another spelling."""
@@ -132,11 +140,6 @@ def _other_spelling(tree: DirCache, path: str, spelling: Spelling) -> str | None
             return join(above, next(alike, name))
         above = join(above, name)
     return None
-
-
-def _above(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def publish_update(
@@ -248,18 +251,17 @@ def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
     linked: dict[str, set[str]] = {}
     for directory, records in map(decode_line, link_lines):
         linked.setdefault(directory, set()).update(record.name for record in records)
-    journal = ManifestIndex(private.journals())
-    try:
-        with DirCache(private.tree_fd, create=True) as tree:
-            for directory, names in _prepared(private.tree_fd):
-                links = linked.get(directory, set())
-                for some, known in journal.of(directory, names):
-                    copied = known.records()
-                    for name in some:
-                        if name not in copied and name not in links:
-                            os.unlink(name, dir_fd=writable(tree.fd(directory)))
-    finally:
-        journal.close()
+    with (
+        closing(ManifestIndex(private.journals())) as journal,
+        DirCache(private.tree_fd, create=True) as tree,
+    ):
+        for directory, names in _prepared(private.tree_fd):
+            links = linked.get(directory, set())
+            for some, known in journal.of(directory, names):
+                copied = known.records()
+                for name in some:
+                    if name not in copied and name not in links:
+                        os.unlink(name, dir_fd=writable(tree.fd(directory)))
 
 
 def _placed_files(plan: CopyPlan) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 
 from hostprep.errors import Refused
 from hostprep.staging.model import Entry, Recorded
@@ -25,6 +26,7 @@ from hostprep.system.renaming import rename_new
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
     DirCache,
+    above,
     join,
     names_in,
     remove_directory,
@@ -39,28 +41,25 @@ def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int,
     """
     ours = 0
     foreign: list[str] = []
-    manifest = _index(record)
     pending = [""]
-    observer.phase("compare", files=record.files)
-    count = Count(observer)
-    try:
-        with DirCache(published_fd) as tree:
-            while pending:
-                directory = pending.pop()
-                for path, entry, found in _looked_at(tree.fd(directory), directory, manifest):
-                    count.add(not stat.S_ISDIR(entry.mode))
-                    if found is None:
-                        foreign.append(path)
-                        continue
-                    ours += 1
-                    if found.kind == "d":
-                        pending.append(path)
+    with closing(_index(record)) as manifest, DirCache(published_fd) as tree:
+        observer.phase("compare", files=record.files)
+        count = Count(observer)
+        while pending:
+            directory = pending.pop()
+            for path, entry, found in _looked_at(tree.fd(directory), directory, manifest):
+                count.add(not stat.S_ISDIR(entry.mode))
+                if found is None:
+                    foreign.append(path)
+                    continue
+                ours += 1
+                if found.kind == "d":
+                    pending.append(path)
         if damaged := damage(record, manifest, foreign):
             raise damaged
-    finally:
-        manifest.close()
     # The directories around what stays must stay as well.
-    return ours - len(_above(foreign)), tuple(foreign)
+    around = {each for path in foreign for each in above(path)}
+    return ours - len(around), tuple(foreign)
 
 
 def open_hidden(parent_fd: int, name: str) -> int | None:
@@ -159,7 +158,7 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
                     else:
                         os.unlink(entry.name, dir_fd=writable(descriptor))
                         count.add()
-            staying = _above(left)
+            staying = {each for path in left for each in above(path)}
             for path in reversed(ours):  # children before their parents
                 parent, _, last = path.rpartition("/")
                 if path in staying:
@@ -203,15 +202,6 @@ def _looked_at(
                     found = each
                     break
             yield join(directory, name), entry, found
-
-
-def _above(paths: Iterable[str]) -> set[str]:
-    """Return all directories in which ``paths`` lie."""
-    found: set[str] = set()
-    for path in paths:
-        while (path := path.rpartition("/")[0]) and path not in found:
-            found.add(path)
-    return found
 
 
 def _index(record: Record) -> ManifestIndex:

@@ -33,7 +33,7 @@ from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line, encode_record, join_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.system.trees import DirCache, join
+from hostprep.system.trees import DirCache, above, join
 
 # What takes longer than memory and most disks do is worth starting workers for.
 _SLOW_SECONDS = 1e-3
@@ -139,11 +139,7 @@ def leave_out_unholdable(
 
     Returns these. A plain name is only tried where one of the ``problems`` lies below it.
     """
-    suspect: set[str] = set()
-    for problem in problems:
-        path = problem.path
-        while problem.unholdable and (path := path.rpartition("/")[0]):
-            suspect.add(path)
+    suspect = {each for item in problems if item.unholdable for each in above(item.path)}
     found: dict[str, Skipped] = {}
     with DirCache(tree_fd, create=True) as tree, ExitStack() as stack:
         there = None if published_fd is None else stack.enter_context(DirCache(published_fd))

@@ -11,14 +11,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO
 
-from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.model import Recorded
 from hostprep.staging.parted import part_of, parts_for, split
 from hostprep.staging.record.known import Known
 from hostprep.system.files import write_atomically
@@ -121,11 +121,9 @@ class ManifestIndex:
         """Return what is recorded in ``directory``."""
         return _known(self._read(directory))
 
-    def records(
-        self, directory: str, here: Mapping[str, Entry] | None = None
-    ) -> dict[str, Recorded]:
+    def records(self, directory: str) -> dict[str, Recorded]:
         """Return what is recorded in ``directory`` by name, see ``Known.records``."""
-        return self.known(directory).records(here)
+        return self.known(directory).records()
 
     def by_names(self, directory: str, parts: int) -> Iterator[Known]:
         """Yield what is recorded in ``directory`` in so many ``parts`` by names, see ``parted``."""

@@ -21,7 +21,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.homes import home_for, is_for_all, own_homes
-from hostprep.staging.record.manifest import FORMAT
+from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_path
 from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
@@ -103,6 +103,11 @@ def folder_of(record: Record) -> Path:
         if (path / _RECORD).is_file():  # a run without room for one leaves an empty folder
             return path
     return folder(record.name, record.target)
+
+
+def manifest_of(record: Record) -> ManifestIndex:
+    """Open the manifest beside a record, where that was found."""
+    return ManifestIndex([manifest_path(folder_of(record))])
 
 
 def is_roots(record: Record) -> bool:
@@ -217,6 +222,14 @@ def damaged_records() -> dict[str, HostprepError]:
         except HostprepError as error:
             found[path.parent.name] = error
     return found
+
+
+def check_record(word: str, path: str) -> None:
+    """Raise what is wrong with the record of a data set called ``word``, or at ``path``, if any."""
+    at_path = record_id(os.path.basename(path), path)
+    for folder_name, error in damaged_records().items():
+        if folder_name == at_path or folder_name.rpartition("-")[0] == word[:100]:
+            raise error
 
 
 def forget(record: Record, done: str = "nothing was changed") -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from hostprep.dataclass import dataclass
-from hostprep.host.block import StorageClass
+from hostprep.host.block import SERVED, StorageClass
 from hostprep.staging.files.lookahead import WINDOW_BYTES, WINDOW_FILES
 from hostprep.staging.source.sampling import Sample
 from hostprep.units import format_bytes
@@ -39,8 +39,6 @@ _BLOCK = (
 _HINT_BYTES = 1024 * 1024
 # A file that was just listed is opened from memory in a few microseconds.
 _PROMPT_SECONDS = 200e-6
-# A server or a program stands before the disk, and tells as little of it as these others do.
-SERVED = (StorageClass.NETWORK, StorageClass.FUSE)
 _HIDES_ITS_DISK = (
     StorageClass.VIRTUAL,
     StorageClass.UNKNOWN,

@@ -54,12 +54,11 @@ class PrivateDir:
 
     def journals(self) -> list[str]:
         """Return paths under which the journals in it can be opened."""
-        names = sorted(name for name in names_in(self.fd) if name.startswith("journal."))
-        return [f"/proc/self/fd/{self.fd}/{name}" for name in names]
+        return journals_in(self.fd)
 
     def replace_journals(self, lines: Iterable[bytes]) -> None:
         """Put one journal in place of all: what of an earlier run's work still counts."""
-        old = [name for name in names_in(self.fd) if name.startswith("journal.")]
+        old = _journal_names(self.fd)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open("resumed", flags, 0o600, dir_fd=self.fd), "wb") as file:
             for line in lines:
@@ -72,9 +71,8 @@ class PrivateDir:
 
     def drop_journals(self) -> None:
         """Have no later run take up the copies: it begins anew."""
-        for name in names_in(self.fd):
-            if name.startswith("journal."):
-                os.unlink(name, dir_fd=self.fd)
+        for name in _journal_names(self.fd):
+            os.unlink(name, dir_fd=self.fd)
 
     def remove(self) -> bool:
         """Remove everything in it, and itself; return False where its name is another's by now."""
@@ -86,10 +84,19 @@ class PrivateDir:
         os.close(self.fd)
 
 
+def journals_in(descriptor: int) -> list[str]:
+    """Return paths under which the journals in an open private directory can be opened."""
+    return [f"/proc/self/fd/{descriptor}/{name}" for name in sorted(_journal_names(descriptor))]
+
+
+def _journal_names(descriptor: int) -> list[str]:
+    return [name for name in names_in(descriptor) if name.startswith("journal.")]
+
+
 def look(parent_fd: int, purpose: dict[str, str]) -> int | None:
     """Return a descriptor of the private directory if it holds work that can be taken up.
 
-    ``purpose`` must be what the earlier run was for (source, target, boot). Changes nothing.
+    ``purpose`` must be what the earlier run was for, see ``planning.purpose_of``. Changes nothing.
     Raises ``Refused`` where something that is not ours has the name.
     """
     descriptor = open_own(parent_fd, purpose["target"])

@@ -15,7 +15,7 @@ from hostprep.dataclass import dataclass
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in, remove_tree
 
 # These keep every name as it is, unless a directory was made to fold their case.
-EXACT = frozenset(("tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"))
+_EXACT = frozenset(("tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"))
 _SCRATCH = "names"
 _LETTER, _END = "hostprep-\u00e9", "hostprep-end."
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -73,7 +73,7 @@ def scratch(private_fd: int) -> Iterator[int]:
 def look(parent_fd: int, name: str, private_fd: int, fstype: str | None) -> Spelling:
     """Return how names are kept where the private directory ``name`` lies, by a few of them."""
     case = _is_another(parent_fd, name.swapcase())
-    if fstype in EXACT:
+    if fstype in _EXACT:
         return Spelling(case=case, letters=case, sure=not case)
     try:
         with scratch(private_fd) as directory_fd:

@@ -19,8 +19,9 @@ from hostprep.staging.batches import pack_batches
 from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Entry, Recorded, Totals
 from hostprep.staging.parted import part_of, parts_for, split
+from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.sides import in_order
-from hostprep.staging.plans.update import plan_update, who_changed
+from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.removing import _looked_at
 from hostprep.staging.record.manifest import (
     ManifestIndex,

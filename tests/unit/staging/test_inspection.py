@@ -79,8 +79,10 @@ def test_what_a_manifest_that_lost_lines_lacks_is_not_taken_for_compared(
     assert len(lines) > 2
     manifest.write_bytes(b"".join(lines[:left]) + lines[left][:20])
     words = "holds nothing" if left == 0 else "damaged: it has"
+    opened = os.listdir("/proc/self/fd")
     with pytest.raises(HostprepError, match=words):
         look(staged)
+    assert os.listdir("/proc/self/fd") == opened
 
 
 def test_a_few_of_each_kind_are_named(staged: Record) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hostprep.errors import Refused
 from hostprep.volumes.fstab import (
     FstabEntry,
-    check_path,
+    check_target,
     entries,
     foreign_lines,
     remove_volume,
@@ -102,7 +102,7 @@ def test_odd_paths_are_refused(path: str, why: str) -> None:
     "path", ["/mnt/x", "/mnt/a b", "/mnt/ä", "/mnt/" + "x" * 245, "/mnt/" + "-" * 60]
 )
 def test_plain_paths_pass(path: str) -> None:
-    check_path(path)
+    check_target(path)
 
 
 def test_ids_tell_paths_apart() -> None:
