@@ -44,8 +44,7 @@ def record_of(
     verified = (
         request.verify is not Verify.NONE and digest_text is not None and not files.unverified
     )
-    count = files.kept.files + files.resumed.files + copied.files
-    size_bytes = files.kept.bytes + files.resumed.bytes + copied.bytes + copied.linked_bytes
+    count, size_bytes = _all_of(files, copied)
     return Record(
         name=request.name,
         source=request.source,
@@ -64,6 +63,14 @@ def record_of(
         partial=partial,
         skipped=(*files.skipped, *copied.problems),
         submounts=plan.submounts,
+    )
+
+
+def _all_of(files: CopyPlan, copied: Copied) -> tuple[int, int]:
+    """Return how many files there are now, and their bytes."""
+    return (
+        files.kept.files + files.resumed.files + copied.files,
+        files.kept.bytes + files.resumed.bytes + copied.bytes + copied.linked_bytes,
     )
 
 
@@ -126,12 +133,13 @@ def result_of(
     request, files = plan.request, plan.files
     skipped: tuple[Skipped, ...] = (*files.skipped, *copied.problems)
     outward, outward_named = _leading_out(files, copied)
+    count, size_bytes = (record.files, record.bytes) if record else _all_of(files, copied)
     return StageResult(
         dataset=request.name,
         source=request.source,
         target=request.target,
-        files=record.files if record else files.kept.files + files.resumed.files + copied.files,
-        bytes=record.bytes if record else files.kept.bytes + files.resumed.bytes + copied.bytes,
+        files=count,
+        bytes=size_bytes,
         copied_files=copied.files,
         copied_bytes=copied.bytes,
         copied_hole_bytes=copied.hole_bytes,

@@ -574,8 +574,10 @@ def test_a_directory_that_is_closed_to_us_as_an_ordinary_user(source: Path, home
     closed = {"class-1", "class-2/images/003.bin"}
     assert failed(found) == closed and not found["published"]
     assert not (home / "fast/data").exists()
+    copied = found["files"], found["bytes"]
     found = hostprep(*words, "--partial", prefix=prefix)
     assert failed(found) == closed and found["published"]
+    assert (found["files"], found["bytes"]) == copied == visible(home / "fast/data")
     (source / "class-1").chmod(0o755)
     (source / "class-2/images/003.bin").chmod(0o644)
     mended = hostprep(*words, prefix=prefix)
