@@ -51,6 +51,9 @@ _NEEDS_PYTHON = (
     " -> Ansible works by Python: install python3 on the host, or name the one that it has:"
     " ansible_python_interpreter"
 )
+# Of the host's dd, or its Python: Ansible puts modules and files there before anything else.
+_WITHOUT_ROOM = re.compile(r"No space left on device")
+_NEEDS_ROOM = " -> make room on the host: `df -h` there shows which file system is full"
 # As the host's shell says it, whichever that is.
 _WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
 _NEEDS_SUDO = (
@@ -146,6 +149,8 @@ class Tally:
             host.failed = True
             host.unreachable = event.kind == "unreachable"
             words = _with_cure(fields.get("message") or "")
+            if host.unreachable:
+                words = words.rstrip(" :")  # of ssh, which has said nothing behind it
             if host.unreachable and host.reached:
                 words = f"{_LOST} in the step `{event.task}`: {words}{_NEEDS_AGAIN}"
             elif host.unreachable:
@@ -192,6 +197,8 @@ def _with_cure(words: str) -> str:
         return words + _NEEDS_VAULT
     if _WITHOUT_PYTHON.search(words):
         return words + _NEEDS_PYTHON
+    if _WITHOUT_ROOM.search(words) and " -> " not in words:
+        return words + _NEEDS_ROOM
     if missing := _WITHOUT_SUDO.search(words):
         return _NEEDS_SUDO.format(missing[1])
     return words

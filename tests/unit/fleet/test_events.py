@@ -113,6 +113,20 @@ def test_a_host_whose_sudo_wants_a_terminal_is_told_how_to_give_one() -> None:
     assert a.message == f"{said} -> give it one: ANSIBLE_PIPELINING=false"
 
 
+def test_a_host_whose_disk_is_full_is_told_where_to_look() -> None:
+    said = "failed to transfer file to /here /there:\ndd: error: No space left on device"
+    told = f"{said} -> mend it, and run again"
+    a, b = tally(
+        event("failed", host="a", task="Unpack", message=said),
+        event("failed", host="b", task="Converge", message=told),
+        event("stats"),
+    ).outcomes()
+    assert a.message == (
+        f"{said} -> make room on the host: `df -h` there shows which file system is full"
+    )
+    assert b.message == told
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -163,7 +177,7 @@ def test_a_host_that_is_lost_at_work_is_not_said_to_be_out_of_reach_from_the_fir
     a, b = tally(
         event("ok", host="a", task="Look", reached=True),
         event("ok", host="b", task="See that the inventory is right", reached=False),
-        event("unreachable", host="a", task="Converge", message="closed by remote host"),
+        event("unreachable", host="a", task="Converge", message="closed by remote host:"),
         event("unreachable", host="b", task="Converge", message="closed by remote host"),
         event("stats"),
     ).outcomes()
