@@ -22,7 +22,9 @@ _FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
 _MOST_OUTPUT = 2000
 _SAYING = ("debug", "ansible.builtin.debug")
 # What the controller does by itself, without a connection to the host.
-_HERE = {"assert", "debug", "fail", "include_role", "include_tasks", "set_fact"}
+_HERE = {
+    "assert", "debug", "fail", "include_role", "include_tasks", "set_fact", "validate_argument_spec"
+}  # fmt: skip
 # Ansible's own words for a failure, where whatever failed has said its own.
 _SAYS_NOTHING = re.compile(
     r"non-zero return code|failed to validate|MODULE FAILURE\b.*|Module result deserialization"
