@@ -39,6 +39,8 @@ _NEEDS_OTHER_PASSWORD = (
     " -> mend it: in the inventory (ansible_become_password), or without one there in the file that"
     " ANSIBLE_BECOME_PASSWORD_FILE names"
 )
+_NOT_ALLOWED = re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)")
+_NEEDS_RIGHTS = " -> let who logs in become root there, or log in as another: ansible_user"
 # Of sudo with requiretty, which pipelining gives none.
 _WITHOUT_TERMINAL = re.compile(r"must have a tty to run")
 _NEEDS_TERMINAL = " -> give it one: ANSIBLE_PIPELINING=false"
@@ -191,6 +193,8 @@ def _with_cure(words: str) -> str:
         return words + _NEEDS_PASSWORD
     if _OTHER_PASSWORD.search(words):
         return words + _NEEDS_OTHER_PASSWORD
+    if _NOT_ALLOWED.search(words):
+        return words + _NEEDS_RIGHTS
     if _WITHOUT_TERMINAL.search(words):
         return words + _NEEDS_TERMINAL
     if _WITHOUT_VAULT.search(words):

@@ -107,6 +107,14 @@ def test_a_host_whose_sudo_was_given_another_password_is_told_where_it_may_stand
     )
 
 
+def test_a_host_whose_sudo_does_not_know_who_logs_in_is_told_what_it_takes() -> None:
+    said = "bob is not in the sudoers file."
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert a.message == (
+        f"{said} -> let who logs in become root there, or log in as another: ansible_user"
+    )
+
+
 def test_a_host_whose_sudo_wants_a_terminal_is_told_how_to_give_one() -> None:
     said = "sudo: sorry, you must have a tty to run sudo"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
