@@ -17,7 +17,11 @@ from hostprep.fleet.model import HostOutcome
 _UNREACHABLE = "cannot be reached"
 _NEEDS_WAY = (
     " -> see whether it is up, and what the inventory says of how it is reached (ansible_host,"
-    " ansible_user)"
+    " ansible_user); no ansible.cfg is read"
+)
+_LOST = "the connection to it was lost"
+_NEEDS_AGAIN = (
+    " -> it may still be at work on this; once it is up, the same command goes on from there"
 )
 _UNFINISHED = "the run ended before this host was done"
 # What Ansible says of a controller without ssh, by which a reader takes the host for broken.
@@ -30,6 +34,13 @@ _NEEDS_SSH = (
 # As Ansible says it of sudo, and of su, which waits for one; nobody is asked.
 _WITHOUT_PASSWORD = re.compile(r"Missing \w+ password|waiting for privilege escalation prompt")
 _NEEDS_PASSWORD = " -> name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE"
+_OTHER_PASSWORD = re.compile(r"Incorrect \w+ password")
+_NEEDS_OTHER_PASSWORD = (
+    " -> mend it: in the inventory (ansible_become_password), or without one there in the file that"
+    " ANSIBLE_BECOME_PASSWORD_FILE names"
+)
+_NOT_ALLOWED = re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)")
+_NEEDS_RIGHTS = " -> let who logs in become root there, or log in as another: ansible_user"
 # Of sudo with requiretty, which pipelining gives none.
 _WITHOUT_TERMINAL = re.compile(r"must have a tty to run")
 _NEEDS_TERMINAL = " -> give it one: ANSIBLE_PIPELINING=false"
@@ -42,6 +53,9 @@ _NEEDS_PYTHON = (
     " -> Ansible works by Python: install python3 on the host, or name the one that it has:"
     " ansible_python_interpreter"
 )
+# Of the host's dd, or its Python: Ansible puts modules and files there before anything else.
+_WITHOUT_ROOM = re.compile(r"No space left on device")
+_NEEDS_ROOM = " -> make room on the host: `df -h` there shows which file system is full"
 # As the host's shell says it, whichever that is.
 _WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
 _NEEDS_SUDO = (
@@ -88,6 +102,7 @@ class _Host:
     message: str | None = None
     failed: bool = False
     unreachable: bool = False
+    reached: bool = False
     predicted: bool = True
     task_started: float | None = None
     started_at: float | None = None
@@ -137,8 +152,14 @@ class Tally:
             host.unreachable = event.kind == "unreachable"
             words = _with_cure(fields.get("message") or "")
             if host.unreachable:
+                words = words.rstrip(" :")  # of ssh, which has said nothing behind it
+            if host.unreachable and host.reached:
+                words = f"{_LOST} in the step `{event.task}`: {words}{_NEEDS_AGAIN}"
+            elif host.unreachable:
                 words = f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
             host.message = words
+        if fields.get("reached"):
+            host.reached = True
 
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:
         """Return the hosts in the order of the inventory; an unfinished run has failed for all.
@@ -170,12 +191,18 @@ def _with_cure(words: str) -> str:
         return _NEEDS_SSH
     if _WITHOUT_PASSWORD.search(words):
         return words + _NEEDS_PASSWORD
+    if _OTHER_PASSWORD.search(words):
+        return words + _NEEDS_OTHER_PASSWORD
+    if _NOT_ALLOWED.search(words):
+        return words + _NEEDS_RIGHTS
     if _WITHOUT_TERMINAL.search(words):
         return words + _NEEDS_TERMINAL
     if _WITHOUT_VAULT.search(words):
         return words + _NEEDS_VAULT
     if _WITHOUT_PYTHON.search(words):
         return words + _NEEDS_PYTHON
+    if _WITHOUT_ROOM.search(words) and " -> " not in words:
+        return words + _NEEDS_ROOM
     if missing := _WITHOUT_SUDO.search(words):
         return _NEEDS_SUDO.format(missing[1])
     return words

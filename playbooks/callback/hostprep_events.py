@@ -21,6 +21,10 @@ description: What hostprep.fleet reads from ansible-playbook's stdout.
 _FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
 _MOST_OUTPUT = 2000
 _SAYING = ("debug", "ansible.builtin.debug")
+# What the controller does by itself, without a connection to the host.
+_HERE = {
+    "assert", "debug", "fail", "include_role", "include_tasks", "set_fact", "validate_argument_spec"
+}  # fmt: skip
 # Ansible's own words for a failure, where whatever failed has said its own.
 _SAYS_NOTHING = re.compile(
     r"non-zero return code|failed to validate|MODULE FAILURE\b.*|Module result deserialization"
@@ -70,9 +74,12 @@ class CallbackModule(CallbackBase):
         whose = {"host": host.get_name(), "task": task.name or task.get_name()}
         # What our playbooks say of their own is for whoever keeps the inventory.
         warns = event == "ok" and task.action in _SAYING
+        reached = event in ("ok", "failed") and not (
+            task.delegate_to or task.action.removeprefix("ansible.builtin.") in _HERE
+        )
         try:
             told = self._told(result, failed=event == "failed")
-            line = self._line(event, **whose, **told, warns=warns)
+            line = self._line(event, **whose, **told, warns=warns, reached=reached)
         except Exception:
             # A host may send anything, also what nests too deep to be copied. Without an event of
             # its end it would count as unharmed.

@@ -225,6 +225,7 @@ def test_a_host_that_dies_stops_no_other_and_a_later_run_completes_it(lab: Lab) 
         "beta": "no",
         "gamma": "unreachable",
     }
+    assert "the connection to it was lost in the step `Converge`: " in said
     for name in ("alpha", "beta"):
         assert dataset(lab.fleet[name], "fish")["state"] == "staged"
 

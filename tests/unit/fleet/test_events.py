@@ -98,10 +98,41 @@ def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one(said: str) -
     )
 
 
+def test_a_host_whose_sudo_was_given_another_password_is_told_where_it_may_stand() -> None:
+    said = "Task failed: Incorrect sudo password"
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert a.message == (
+        f"{said} -> mend it: in the inventory (ansible_become_password), or without one there in"
+        " the file that ANSIBLE_BECOME_PASSWORD_FILE names"
+    )
+
+
+def test_a_host_whose_sudo_does_not_know_who_logs_in_is_told_what_it_takes() -> None:
+    said = "bob is not in the sudoers file."
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert a.message == (
+        f"{said} -> let who logs in become root there, or log in as another: ansible_user"
+    )
+
+
 def test_a_host_whose_sudo_wants_a_terminal_is_told_how_to_give_one() -> None:
     said = "sudo: sorry, you must have a tty to run sudo"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == f"{said} -> give it one: ANSIBLE_PIPELINING=false"
+
+
+def test_a_host_whose_disk_is_full_is_told_where_to_look() -> None:
+    said = "failed to transfer file to /here /there:\ndd: error: No space left on device"
+    told = f"{said} -> mend it, and run again"
+    a, b = tally(
+        event("failed", host="a", task="Unpack", message=said),
+        event("failed", host="b", task="Converge", message=told),
+        event("stats"),
+    ).outcomes()
+    assert a.message == (
+        f"{said} -> make room on the host: `df -h` there shows which file system is full"
+    )
+    assert b.message == told
 
 
 @pytest.mark.parametrize(
@@ -146,8 +177,24 @@ def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
     assert (b.failed, b.unreachable) == (True, True)
     assert b.message == (
         "cannot be reached: timed out -> see whether it is up, and what the inventory says of how"
-        " it is reached (ansible_host, ansible_user)"
+        " it is reached (ansible_host, ansible_user); no ansible.cfg is read"
     )
+
+
+def test_a_host_that_is_lost_at_work_is_not_said_to_be_out_of_reach_from_the_first() -> None:
+    a, b = tally(
+        event("ok", host="a", task="Look", reached=True),
+        event("ok", host="b", task="See that the inventory is right", reached=False),
+        event("unreachable", host="a", task="Converge", message="closed by remote host:"),
+        event("unreachable", host="b", task="Converge", message="closed by remote host"),
+        event("stats"),
+    ).outcomes()
+    assert (a.unreachable, b.unreachable) == (True, True)
+    assert a.message == (
+        "the connection to it was lost in the step `Converge`: closed by remote host -> it may"
+        " still be at work on this; once it is up, the same command goes on from there"
+    )
+    assert (b.message or "").startswith("cannot be reached: closed by remote host")
 
 
 def test_the_first_failure_tells_why_and_what_failed_is_not_said_to_be_done() -> None:

@@ -93,6 +93,7 @@ def test_a_new_folder_is_marked_before_anything_is_in_it_and_gone_on_with(
     said = install(home).stderr
     assert "Traceback" not in said
     assert said.splitlines()[-1].startswith(f"hostprep could not be installed in {home}: ")
+    assert " -> mend that on the host, or give another folder: hostprep_install_dir" in said
     (home / "bin" / "python3").unlink()
     config.unlink()  # as where making it was broken off
     (home / "half").write_text("of it\n")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from hostprep.fleet import run_playbook
 from hostprep.system.resources import data_path
@@ -47,6 +49,14 @@ def test_what_cannot_be_meant_is_named_with_its_value(name: str, value: Any, sai
     (sentence,) = mistakes(**{name: value})
     assert f"hostprep_{name} of this host {said}" in sentence
     assert " was touched. -> " in sentence
+    assert not refused_by_ansible({f"hostprep_{name}": value})  # which would speak before the role
+
+
+def refused_by_ansible(variables: dict[str, Any]) -> list[str]:
+    path = data_path("playbooks", "roles", "hostprep", "meta", "argument_specs.yml")
+    options = yaml.safe_load(path.read_text())["argument_specs"]["main"]["options"]
+    found: list[str] = ArgumentSpecValidator(options).validate(variables).error_messages
+    return found
 
 
 @pytest.mark.parametrize(

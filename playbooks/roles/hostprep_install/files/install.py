@@ -159,4 +159,7 @@ elif words[-1] == "install":
     except (OSError, subprocess.CalledProcessError) as error:
         # What was run has said its own above; where the disk is full, that may be little.
         why = str(error).rstrip(".") + room(home)
-        sys.exit(f"hostprep could not be installed in {home}: {why}")
+        sys.exit(
+            f"hostprep could not be installed in {home}: {why} -> mend that on the host, or give"
+            " another folder: hostprep_install_dir"
+        )
