@@ -110,12 +110,12 @@ def unstage(
 
 def _boot_service(record: Record) -> str | None:
     """Return the service that stages the data set again at the next boot, if one is enabled."""
-    from hostprep.converging.boot_facts import WANTS
+    from hostprep.converging.boot_links import link_of
     from hostprep.converging.boot_record import all_boot_records
     from hostprep.system.systemd import unit_dir
 
     units = (boot.unit for boot in all_boot_records() if boot.target == record.target)
-    return next((unit for unit in units if os.path.lexists(unit_dir() / WANTS / unit)), None)
+    return next((unit for unit in units if os.path.lexists(link_of(unit_dir(), unit))), None)
 
 
 def _tell_of_fstab(volume: str) -> None:

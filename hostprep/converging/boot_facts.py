@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from hostprep.converging.boot_links import left_links, linked_from
 from hostprep.converging.boot_record import (
     BootRecord,
     all_boot_records,
@@ -27,8 +28,6 @@ from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, un
 from hostprep.volumes.live import read_live
 from hostprep.volumes.paths import Folder
 
-# Where the links of enabled units are, below the unit directory: the template's WantedBy=.
-WANTS = "multi-user.target.wants"
 # What an automount of systemd's own is mounted from: a unit, which RequiresMountsFor= waits for.
 _SYSTEMD = "systemd-1"
 
@@ -37,13 +36,13 @@ _SYSTEMD = "systemd-1"
 class Installed:
     """A unit file under one of our names. ``problem``: it is none that could be replaced.
 
-    ``writer`` says who but root could write to it, and so run as root what they like. ``failed``:
-    it ran in this boot, and systemd holds it for failed.
+    ``wanted_by`` are the units that start it. ``writer`` says who but root could write to it, and
+    so run as root what they like. ``failed``: it ran in this boot, and systemd holds it for failed.
     """
 
     unit: str
     snapshot: FileSnapshot | None
-    enabled: bool
+    wanted_by: frozenset[str] = frozenset()
     problem: Refused | None = None
     writer: str | None = None
     failed: bool = False
@@ -60,8 +59,8 @@ class Footing:
 
     ``source`` and ``parent`` are without symlinks. ``remote``: the source is on a file system that
     may need the network, or that an automounter's program mounts. ``in_memory``: the target is on a
-    tmpfs that is no volume of the spec's. ``feeders`` are the units that stage what the source lies
-    in.
+    tmpfs that is no volume of the spec's. ``fed``: the source lies in the copy of another data set;
+    ``feeders`` are the units that stage that.
     """
 
     name: str
@@ -73,6 +72,7 @@ class Footing:
     volume_size_bytes: int | None
     digest: str | None
     in_memory: bool = False
+    fed: bool = False
     feeders: tuple[str, ...] = ()
 
 
@@ -80,7 +80,7 @@ class Footing:
 class BootFacts:
     """The units and records that are there, and how hostprep is called.
 
-    ``traces`` are the names of units that are gone, with a record left or the link that started
+    ``traces`` are the names of units that are gone, with a record left or a link that started
     them. ``program_writer`` says who but root could exchange the program that root would run, be it
     the script, the interpreter or the modules. ``systemd``: it runs here.
     """
@@ -122,11 +122,7 @@ def gather_boot(
     command = own_command()
     names = {path.name for path in directory.glob(unit_pattern())}
     records = all_boot_records()
-    traces = recorded_units() | {
-        link.name
-        for link in (directory / WANTS).glob(unit_pattern())
-        if link.is_symlink() and os.readlink(link) == str(directory / link.name)
-    }
+    traces = recorded_units() | left_links(directory, unit_pattern())
     return BootFacts(
         unit_dir=directory,
         command=command,
@@ -141,16 +137,11 @@ def gather_boot(
 
 
 def _installed(directory: Path, unit: str) -> Installed:
-    link = directory / WANTS / unit
     try:
         snapshot = read_snapshot(directory / unit)
     except HostprepError as error:
         problem = Refused(error.message, "`systemctl unmask` it, or move it away")
-        return Installed(unit, None, False, problem)
-    try:
-        enabled = os.path.realpath(link) == os.path.realpath(directory / unit)
-    except OSError:
-        enabled = False
+        return Installed(unit, None, problem=problem)
     writer = None
     if snapshot is not None:
         # In a unit directory of one's own, one's own files are as good as root's.
@@ -160,7 +151,7 @@ def _installed(directory: Path, unit: str) -> Installed:
     # Elsewhere than in the system's directory systemd does not know it.
     asked = directory == SYSTEM_UNIT_DIR and systemd_runs()
     failed = asked and show_unit(unit, ("ActiveState",)).get("ActiveState") == "failed"
-    return Installed(unit, snapshot, enabled, writer=writer, failed=failed)
+    return Installed(unit, snapshot, linked_from(directory, unit), writer=writer, failed=failed)
 
 
 def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
@@ -186,6 +177,7 @@ def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
         volume_size_bytes=None if live is None else live.size_bytes,
         digest=None if staged is None else staged.digest,
         in_memory=mount is not None and mount.fstype in IN_MEMORY,
+        fed=feeder is not None,
         feeders=(unit_name(feeder.name),) if feeder is not None and feeder.at_boot else (),
     )
 

@@ -89,7 +89,7 @@ def boot_state(record: BootRecord, dataset: DatasetStatus | None) -> BootState:
     running = is_locked(lock_name(record.name, record.target))
     note = load_note(record.name)
     unit: dict[str, str] | None = {}
-    if not running and note is None:
+    if not running and (note is None or note.state == "failed"):
         unit = show_unit(record.unit, _PROPERTIES) if systemd_runs() else None
     return judge(record, Evidence(boot_id(), running, note, dataset, unit, read_mounts()))
 
@@ -110,6 +110,8 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
     again = f"`systemctl restart {shlex.quote(record.unit)}`"
     if note is None:
         return _without_note(record, seen, again)
+    if note.state == "failed" and _begins(seen.unit):
+        return BootState(Stage.WAITING, "its service has been started again")
     if note.state == "failed":
         return BootState(Stage.FAILED, note.reason, note.hint)
     if stamped:
@@ -122,6 +124,10 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
         "the run that staged it was killed",
         f"look for the reason (`journalctl -b -u {shlex.quote(record.unit)}`), then {again}",
     )
+
+
+def _begins(unit: dict[str, str] | None) -> bool:
+    return unit is not None and bool(unit.get("Job") or unit.get("ActiveState") == "activating")
 
 
 def not_whole(dataset: DatasetStatus) -> BootState | None:
@@ -161,7 +167,7 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
             "systemd does not run here, so nothing stages it by itself",
             "`hostprep apply` stages it now",
         )
-    if unit.get("Job") or unit.get("ActiveState") == "activating":
+    if _begins(unit):
         return BootState(Stage.WAITING, absent or "its service has not begun yet")
     if unit.get("LoadState", "loaded") != "loaded":
         return BootState(
@@ -177,7 +183,9 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
         )
     if absent:
         return BootState(
-            Stage.FAILED, f"{absent}, so its service was not started", f"mount it, then {again}"
+            Stage.FAILED,
+            f"{absent}, so its service was not started",
+            f"mount it, which starts it; where it does not, {again}",
         )
     if unit.get("UnitFileState", "enabled") != "enabled":
         return BootState(

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hostprep.converging.boot_links import AT_BOOT
 from hostprep.converging.boot_record import BootRecord
 from hostprep.host.mounts import lies_in
 from hostprep.system.resources import data_path
@@ -26,11 +27,13 @@ def render(
     record: BootRecord,
     command: tuple[str, ...],
     environment: tuple[str, ...],
+    wanted_by: tuple[str, ...] = (AT_BOOT,),
     feeders: tuple[str, ...] = (),
 ) -> bytes:
     """Return the unit that runs ``command`` (see ``own_command``) with the data set's name.
 
-    ``environment`` holds ``NAME=VALUE`` pairs; ``feeders`` are the units that stage what the source
+    ``environment`` holds ``NAME=VALUE`` pairs; ``wanted_by`` are the units that start it,
+    ``feeders`` the units that stage what the source
     lies in.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
@@ -42,6 +45,7 @@ def render(
         parent=record.parent,
         places=(record.source, record.parent, command[0], *own),
         remote=record.remote,
+        wanted_by=wanted_by,
         feeders=feeders,
         command=(*command, "restage", record.name),
         environment=environment,

@@ -6,10 +6,8 @@ say on which file systems things lie and what was staged.
 
 from __future__ import annotations
 
-import secrets
-from pathlib import Path
-
-from hostprep.converging.boot_facts import WANTS, BootFacts, Footing, Installed
+from hostprep.converging.boot_facts import BootFacts, Footing, Installed
+from hostprep.converging.boot_links import AT_BOOT, make_links, remove_links, wanted_by
 from hostprep.converging.boot_record import (
     BootRecord,
     dataset_of,
@@ -23,7 +21,6 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec.model import DatasetSpec
 from hostprep.system.files import remove_stale_temps, replace_file, writing_hint
-from hostprep.system.flushing import flush_directory
 from hostprep.system.systemd import (
     SYSTEM_UNIT_DIR,
     daemon_reload,
@@ -42,8 +39,8 @@ class BootStep:
     """What is planned for one data set, ``subject``, or for a service that is left over.
 
     ``record`` and ``content`` are what is written of record and unit, None where they stay as they
-    are; ``enable`` makes the link that starts it at boot, ``start`` starts it now, ``remove`` takes
-    all three away.
+    are; ``wanted_by`` are the units that are to start it, None where links stay as they are;
+    ``start`` starts it now, ``remove`` takes all three away.
     """
 
     subject: str
@@ -53,7 +50,7 @@ class BootStep:
     refusal: Problem | None = None
     record: BootRecord | None = None
     content: bytes | None = None
-    enable: bool = False
+    wanted_by: tuple[str, ...] | None = None
     start: bool = False
     remove: bool = False
 
@@ -152,7 +149,8 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         )
     earlier = facts.record_of(name)
     record = _wanted_record(dataset, footing, earlier, reserve_bytes)
-    content = render(record, facts.command, facts.environment, footing.feeders)
+    starters = wanted_by(record.source_mount, fed=footing.fed)
+    content = render(record, facts.command, facts.environment, starters, footing.feeders)
     changes = []
     if differing := _differences(record, earlier):
         changes.append(Change(Kind.BOOT, name, "write what to stage at boot", differing))
@@ -163,9 +161,9 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
     if have != content:
         reason = "it is missing" if have is None else "it differs from what it must be now"
         changes.append(Change(Kind.BOOT, name, f"write {unit}", reason))
-    enable = installed is None or not installed.enabled
-    if enable:
-        changes.append(Change(Kind.BOOT, name, f"enable {unit}", "nothing starts it at boot"))
+    linked = installed.wanted_by if installed is not None else frozenset()
+    if linked != frozenset(starters):
+        changes.append(Change(Kind.BOOT, name, f"enable {unit}", _unlinked(linked, starters)))
     start = installed is not None and installed.failed
     if start:
         why = "it failed in this boot, for which systemd calls the machine degraded"
@@ -179,9 +177,18 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         # With any change the record is written too: it then has the digest of what is staged now.
         record=record if changes else None,
         content=content if have != content or exposed else None,
-        enable=enable,
+        wanted_by=starters if linked != frozenset(starters) else None,
         start=start,
     )
+
+
+def _unlinked(linked: frozenset[str], starters: tuple[str, ...]) -> str:
+    if AT_BOOT not in linked:
+        return "nothing starts it at boot"
+    missing = [each for each in starters if each not in linked]
+    if missing:
+        return f"{missing[0]} does not start it, should its source be mounted late"
+    return "a mount starts it that is not its source's"
 
 
 def _wanted_record(
@@ -258,13 +265,12 @@ def _made_by_us(installed: Installed) -> bool:
 
 def _carry_out(step: BootStep, facts: BootFacts) -> None:
     path = facts.unit_dir / step.unit
-    link = facts.unit_dir / WANTS / step.unit
     installed = facts.installed_as(step.unit)
     try:
         if step.remove:
             if installed is not None and facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
                 stop_unit(step.unit)  # nobody wants any more what it may be at
-            link.unlink(missing_ok=True)
+            remove_links(facts.unit_dir, step.unit)
             path.unlink(missing_ok=True)
             forget_boot_record(step.subject)
             return
@@ -279,8 +285,8 @@ def _carry_out(step: BootStep, facts: BootFacts) -> None:
                 path.unlink()  # and with it its owner, its mode, and whoever has it open
                 expected = None
             replace_file(path, step.content, expected=expected)
-        if step.enable:
-            _enable(path, link)
+        if step.wanted_by is not None:
+            make_links(facts.unit_dir, step.unit, step.wanted_by)
     except OSError as error:
         where = error.filename or path
         what = "may still be staged at boot" if step.remove else "does not come back at boot"
@@ -288,16 +294,3 @@ def _carry_out(step: BootStep, facts: BootFacts) -> None:
             f"{step.subject} {what}: {where}: {error.strerror}.",
             writing_hint(error),
         ) from None
-
-
-def _enable(unit: Path, link: Path) -> None:
-    """Make the link that ``systemctl enable`` makes, which works where systemd does not run."""
-    link.parent.mkdir(parents=True, exist_ok=True)
-    temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
-    temporary.symlink_to(unit)
-    try:
-        temporary.replace(link)
-        flush_directory(link.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

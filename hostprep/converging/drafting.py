@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from hostprep.converging.boot_facts import gather_boot
+from hostprep.converging.boot_links import AT_BOOT
 from hostprep.converging.boot_template import is_ours
 from hostprep.converging.packages import look_at_packages
 from hostprep.dataclass import dataclass
@@ -203,7 +204,7 @@ def _targets_at_boot() -> frozenset[str]:
     units = {
         each.unit
         for each in boot.installed
-        if each.enabled and each.content is not None and is_ours(each.content)
+        if AT_BOOT in each.wanted_by and each.content is not None and is_ours(each.content)
     }
     return frozenset(record.target for record in boot.records if record.unit in units)
 

@@ -90,7 +90,7 @@ def check_places(record: BootRecord, again: str) -> None:
 
     ``again`` completes the hint: how to have it staged once the cause is mended.
     """
-    mended = f"mount it, then {again}"
+    mended = f"mount it, which starts this again; where it does not, {again}"
     for path in (record.source, record.parent):
         _wake(path)
     if absent := absent_mount(record, read_mounts()):

@@ -70,12 +70,17 @@ def unescape_name(escaped: str) -> str:
     return os.fsdecode(plain)
 
 
+def mount_unit(path: str) -> str:
+    """Return the name of the unit for the mount point ``path``."""
+    return f"{escape_name(path.strip('/'))}.mount"
+
+
 def own_mount_unit(path: str) -> Path | None:
     """Return the admin's own unit for the mount point ``path``, None where there is none.
 
     Such a file, a mask included, counts at boot in place of the line in fstab.
     """
-    unit = unit_dir() / f"{escape_name(path.strip('/'))}.mount"
+    unit = unit_dir() / mount_unit(path)
     return unit if os.path.lexists(unit) else None
 
 

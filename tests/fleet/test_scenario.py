@@ -158,8 +158,13 @@ def test_without_its_source_a_host_boots_and_says_why_the_volume_is_empty(lab: L
         # Nothing else of the machine is any worse for it.
         failed = alpha.ssh("systemctl --failed --no-legend --plain").stdout.split("\n")
         assert [line.split()[0] for line in failed if line] == [SERVICE]
+        # As where a server comes up after its clients: who mounts it need not know of hostprep.
+        alpha.ssh("mkdir -p /var/late/birds && echo it > /var/late/birds/one")
+        alpha.ssh("mount --bind /var/late /srv/datasets")
+        assert alpha.hostprep("wait birds --timeout 60")["ok"]
+        assert alpha.ssh(f"cat {VOLUME}/birds/one").stdout == "it\n"
     finally:
-        alpha.ssh("rm -r /srv/datasets/birds")
+        alpha.ssh("umount /srv/datasets; rm -r /srv/datasets/birds", check=False)
         alpha.shared.update(shared)
         alpha.reboot()
     assert alpha.hostprep("wait birds --timeout 60")["ok"]

@@ -24,7 +24,7 @@ class BootService:
 
 def ask_boot(context: Context, name: str) -> BootService:
     """Return how the service that stages ``name`` at boot is doing."""
-    from hostprep.converging.boot_facts import WANTS
+    from hostprep.converging.boot_links import link_of
     from hostprep.converging.boot_record import load_boot_record, unit_name
     from hostprep.converging.boot_state import boot_state
     from hostprep.staging.record.records import load_record
@@ -42,7 +42,7 @@ def ask_boot(context: Context, name: str) -> BootService:
             "unit": unit,
             "systemd": systemd_runs(),
             "installed": (unit_dir() / unit).is_file(),
-            "enabled": (unit_dir() / WANTS / unit).is_symlink(),
+            "enabled": link_of(unit_dir(), unit).is_symlink(),
             "state": None if state is None else state.state.value,
             "reason": "" if state is None else state.reason,
             # It is a link to /dev/null, which is there and is no file.

@@ -65,6 +65,11 @@ def judged(**seen: Any) -> BootState:
         ({"note": note("ready")}, Stage.MISSING, "is not there now: it is not on the target"),
         ({"note": note("ready"), "dataset": None}, Stage.MISSING, "nothing is on record"),
         ({"note": note("failed")}, Stage.FAILED, "why failed"),
+        (
+            {"note": note("failed"), "unit": NEVER_RUN | {"ActiveState": "activating"}},
+            Stage.WAITING,
+            "has been started again",
+        ),
         ({"note": note("staging")}, Stage.FAILED, "was killed"),
         ({"dataset": status("partial", NOW)}, Stage.FAILED, "entries are not in it"),
         ({"dataset": status("interrupted", NOW)}, Stage.FAILED, "it is not on the target"),

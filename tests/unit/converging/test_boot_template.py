@@ -55,14 +55,17 @@ def units() -> Iterator[Path]:
 
 
 def dump(
-    units: Path, *records: BootRecord, command: tuple[str, ...], feeders: tuple[str, ...] = ()
+    units: Path,
+    *records: BootRecord,
+    command: tuple[str, ...],
+    feeders: tuple[str, ...] = (),
 ) -> str:
     """Return what systemd makes of a boot to multi-user.target with these units."""
     wants = units / "multi-user.target.wants"
     wants.mkdir()
     for record in records:
         own = tuple(unit for unit in feeders if unit != record.unit)
-        content = render(record, command, ("HOSTPREP_STATE_DIR=/a b",), own)
+        content = render(record, command, ("HOSTPREP_STATE_DIR=/a b",), feeders=own)
         (units / record.unit).write_bytes(content)
         (wants / record.unit).symlink_to(units / record.unit)
     path = f"{units}:/usr/lib/systemd/system:/lib/systemd/system"

@@ -108,6 +108,56 @@ def test_each_drift_is_found_by_its_name_and_mended(
     assert said(planned(dataset)) == []
 
 
+def test_a_source_that_is_mounted_late_starts_the_service(
+    dataset: DatasetSpec, units: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the link that `systemctl enable` would make; where the source goes, that goes too."""
+
+    def lies_on(mount: str) -> None:
+        monkeypatch.setattr(boot_facts, "_ground", lambda *_: (mount, False))
+
+    def links() -> list[str]:
+        return sorted(str(link.parent.relative_to(units)) for link in units.glob(f"*/{UNIT}"))
+
+    lies_on("/srv/far-away")
+    apply_boot(planned(dataset))
+    of_mount = r"srv-far\x2daway.mount"
+    assert f"\nWantedBy=multi-user.target {of_mount}\n" in (units / UNIT).read_text()
+    assert links() == ["multi-user.target.wants", f"{of_mount}.wants"]
+    assert said(planned(dataset)) == []
+    (units / f"{of_mount}.wants" / UNIT).unlink()
+    missing = f"{of_mount} does not start it, should its source be mounted late"
+    assert said(planned(dataset)) == [(f"enable {UNIT}", missing)]
+    apply_boot(planned(dataset))
+    lies_on("/")
+    strange = "a mount starts it that is not its source's"
+    assert said(planned(dataset))[-1] == (f"enable {UNIT}", strange)
+    apply_boot(planned(dataset))
+    assert links() == ["multi-user.target.wants"] and not (units / f"{of_mount}.wants").exists()
+    lies_on("/srv/nas")
+    apply_boot(planned(dataset))
+    theirs = units / "srv-nas.mount.wants/theirs.service"
+    theirs.symlink_to("/etc/systemd/system/theirs.service")
+    (units / UNIT).unlink()
+    forget_boot_record("data")
+    (units / "multi-user.target.wants" / UNIT).unlink()
+    assert [subject for subject, _ in stays(planned())] == ["data"], "a link is left of it"
+    apply_boot(planned(prune=True))
+    assert links() == [] and theirs.is_symlink()
+
+
+def test_what_is_fed_by_another_data_set_is_not_started_by_the_mount_of_its_volume(
+    dataset: DatasetSpec, units: Path
+) -> None:
+    """That is mounted, and empty, before anything is staged into it."""
+    feeder = DatasetSpec("feeder", "/srv/feeder", volume="/mnt/ram")
+    fed = dataclasses.replace(dataset, source=f"{feeder.target}/part")
+    apply_boot(plan_boot((fed,), gather_boot((fed,), {fed.target: feeder})))
+    assert [str(link.parent.name) for link in units.glob(f"*/{UNIT}")] == [
+        "multi-user.target.wants"
+    ]
+
+
 def test_a_unit_that_others_can_write_is_made_anew(dataset: DatasetSpec, units: Path) -> None:
     apply_boot(planned(dataset))
     unit = units / UNIT
@@ -366,7 +416,8 @@ def test_a_volume_that_is_not_mounted_now_keeps_its_recorded_size() -> None:
     assert differing(2 << 20) == ["changed: the volume's size"]
     (step,) = plan_boot((dataset,), facts(record)).steps
     assert step.record == record
-    assert step.content == render(record, ("/opt/hostprep/bin/hostprep",), ())
+    command, starters = ("/opt/hostprep/bin/hostprep",), ("multi-user.target", "srv.mount")
+    assert step.content == render(record, command, (), starters)
 
 
 def test_of_what_is_away_now_the_record_stays_unless_it_is_of_another_source() -> None:
