@@ -103,6 +103,11 @@ def check(
         )
     for file in filter(None, (output, save_baseline)):
         _refuse_unwritable(file)
+    kept = {os.path.realpath(file) for file in (baseline, save_baseline) if file}
+    if output is not None and os.path.realpath(output) in kept:
+        raise UsageError(
+            f"--output would write over the baseline {output}.", "name another file for the report"
+        )
     if limit and not inventory:
         raise UsageError("--limit chooses hosts of an inventory.", "name it: -i INVENTORY")
     if inventory:

@@ -331,7 +331,10 @@ def test_what_got_worse_since_a_baseline() -> None:
     assert worse["now"]["status"] == "FAIL"
 
 
-def test_the_standard_output_keeps_no_baseline() -> None:
+def test_neither_a_report_nor_the_standard_output_takes_the_place_of_a_baseline() -> None:
+    for option in ("--baseline", "--save-baseline"):
+        done = hostprep(*SHM_ALONE, option, "base.json", "--output", "./base.json")
+        assert done.returncode == 2 and "would write over the baseline" in done.stderr
     done = hostprep(*SHM_ALONE, "--save-baseline", "-")
     assert (done.returncode, done.stdout) == (2, "")
     assert "wants a file" in done.stderr and not Path("-").exists()
