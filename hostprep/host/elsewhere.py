@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from hostprep.host.mounts import Mount, parse_mountinfo, read_mounts
+from hostprep.host.mounts import Mount, mount_containing, parse_mountinfo, read_mounts
 from hostprep.host.processes import in_words, link_of
 
 # That of the machine, from which all processes are seen (PROC_PID_INIT_INO of the kernel).
@@ -25,6 +25,26 @@ def may_be_out_of_sight(there: str, root: Path = Path("/")) -> bool:
     """
     mnt, pid = namespaces(root).split(" ")
     return pid not in ("", _FIRST_PIDS) and not {mnt, pid} & set(there.split(" "))
+
+
+def stays_here(path: str, root: Path = Path("/")) -> bool:
+    """Whether what is mounted on ``path`` is for this mount namespace alone, and ends with it.
+
+    Such are services with PrivateTmp= or ProtectSystem=, for instance: the first process, that of
+    the machine or of a container, has other mounts, and gets none from here. False where nobody
+    can tell, as ordinary users.
+    """
+    first = root / "proc/1"
+    if link_of(first / "ns/mnt") in ("", link_of(root / "proc/self/ns/mnt")):
+        return False
+    above = mount_containing(path, read_mounts(root))
+    ours = [each for each in above.propagation if each.startswith("shared:")] if above else []
+    try:
+        theirs = parse_mountinfo((first / "mountinfo").read_bytes())
+    except OSError:
+        return False
+    reached = {each.rpartition(":")[2] for mount in theirs for each in mount.propagation}
+    return not any(each.rpartition(":")[2] in reached for each in ours)
 
 
 def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:

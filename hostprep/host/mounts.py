@@ -20,7 +20,8 @@ class Mount:
 
     ``mount_options`` belong to this mount point (``nosuid``), ``super_options`` to the file system
     (``size=1048576k``). ``root`` is the folder of the file system that is mounted here, other than
-    ``/`` for bind mounts and btrfs subvolumes.
+    ``/`` for bind mounts and btrfs subvolumes. ``propagation`` says whom else what is mounted
+    below it comes to, and from whom (``shared:12``, ``master:3``; mount_namespaces(7)).
     """
 
     mount_id: int
@@ -32,6 +33,7 @@ class Mount:
     source: str
     mount_options: tuple[str, ...]
     super_options: tuple[str, ...]
+    propagation: tuple[str, ...] = ()
 
     def option(self, name: str) -> str | None:
         """Return the value of a file system option, ``""`` for one without value, else None."""
@@ -69,6 +71,7 @@ def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
                     source=unescape(fields[dash + 2]),
                     mount_options=tuple(unescape(fields[5]).split(",")),
                     super_options=tuple(unescape(fields[dash + 3]).split(",")),
+                    propagation=tuple(field.decode() for field in fields[6:dash]),
                 )
             )
         except (ValueError, IndexError):

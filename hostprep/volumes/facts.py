@@ -9,7 +9,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
-from hostprep.host.elsewhere import may_be_out_of_sight, mounts_elsewhere
+from hostprep.host.elsewhere import may_be_out_of_sight, mounts_elsewhere, stays_here
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import in_words
@@ -37,7 +37,8 @@ class VolumeFacts:
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
     ``seen_by`` is a process in whose mount namespace the volume is, where it is not in ours.
     ``out_of_reach``: it was mounted in another container, or outside of ours, and what is mounted
-    there cannot be seen.
+    there cannot be seen. ``stays_here``: what is mounted now, this process and its children alone
+    will see.
     """
 
     path: str
@@ -60,6 +61,7 @@ class VolumeFacts:
     fstab_names: int = 1
     seen_by: int | None = None
     out_of_reach: bool = False
+    stays_here: bool = False
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -127,6 +129,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         fstab_names=_names_of_fstab(),
         seen_by=_seen_by(path, record.device, root) if lost and record is not None else None,
         out_of_reach=_is_out_of_reach(record, boot, root),
+        stays_here=mount is None and stays_here(path, root),
     )
 
 

@@ -142,6 +142,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *fstab_warnings(request, facts, options),
             *link_warnings(facts, fstab_changes),
             *_size_warnings(request),
+            *_sight_warnings(facts),
         ),
         budget=budget,
         size_bytes=size_bytes,
@@ -241,6 +242,15 @@ def _describe_limits(
     if lost:
         action = f"set {','.join(lost)} again by a remount"
         changes.append(Change(live.path, action, "somebody remounted it without"))
+
+
+def _sight_warnings(facts: VolumeFacts) -> tuple[str, ...]:
+    if not facts.stays_here:
+        return ()
+    return (
+        f"this process has mounts of its own, as a service with PrivateTmp= or ProtectSystem= has:"
+        f" {facts.path} is seen by it and what it starts alone, and is gone when they end",
+    )
 
 
 def _swap_warnings(request: VolumeRequest, facts: VolumeFacts, *, noswap: bool) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,13 +134,18 @@ def test_a_mount_unit_that_beats_the_line_in_fstab_is_told_of(
 ) -> None:
     volume = safe_dir / "ra-m"
     spec = write_spec(safe_dir / "hostprep.yml", volumes=[{"path": volume, "size": "16M"}])
-    assert plan(spec)["warnings"] == []
+
+    def warnings(document: dict[str, Any]) -> list[str]:
+        """Return them, but for the true one that the volume is of these tests' namespace alone."""
+        return [words for words in document["warnings"] if "mounts of its own" not in words]
+
+    assert warnings(plan(spec)) == []
     escaped = str(volume).strip("/").replace("-", "\\x2d").replace("/", "-")
     unit = own_state / "units" / f"{escaped}.mount"
     unit.parent.mkdir()
     unit.symlink_to("/dev/null")
     for document in (plan(spec), apply(spec), plan(spec)):
-        (warning,) = document["warnings"]
+        (warning,) = warnings(document)
         assert f"goes by {unit} for {volume}, whatever the line in fstab says" in warning
 
 

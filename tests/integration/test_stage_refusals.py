@@ -49,7 +49,7 @@ def refused(*words: str | Path, code: int = 5) -> str:
         texts.add(found["error"]["message"])
         done = run_hostprep(*words, *extra)
         assert done.returncode == code
-        assert texts <= {done.stderr.partition("hostprep: ")[2].partition("\n")[0]}
+        assert texts <= {line.removeprefix("hostprep: ") for line in done.stderr.splitlines()}
     (text,) = texts
     return text
 

@@ -288,7 +288,7 @@ def test_wrong_bytes_are_wrong_whatever_comes_after_them(
                 " Too many open files (24)"
             ),
             "Too many open files",
-            "ulimit -n",
+            "ulimit -S -n",
         ),
     ],
 )

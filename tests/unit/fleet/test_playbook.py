@@ -318,7 +318,8 @@ def test_a_task_that_failed_tells_what_its_program_said(
                 "OSError: [Errno 28] No space left on device\n",
             },
             "OSError: [Errno 28] No space left on device\n"
-            'Traceback (most recent call last):\n  File "<stdin>", line 266',
+            'Traceback (most recent call last):\n  File "<stdin>", line 266'
+            " -> make room on the host: `df -h` there shows which file system is full",
         ),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.host.elsewhere import may_be_out_of_sight, namespaces
+from hostprep.host.elsewhere import may_be_out_of_sight, namespaces, stays_here
 
 _MACHINE = "mnt:[4026531832] pid:[4026531836]"
 
@@ -34,3 +34,30 @@ def test_who_sees_no_other_processes_may_not_see_a_mount(
             os.symlink(link, tmp_path / "proc/self/ns" / kind)
     assert namespaces(tmp_path) == here
     assert may_be_out_of_sight(there, tmp_path) is may_be
+
+
+_ROOT = "22 1 8:1 / / rw {}- ext4 /dev/sda1 rw\n"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same", "alone"),
+    [
+        ("shared:1 ", "shared:1 ", True, False),
+        ("", "", True, False),
+        ("", "shared:1 ", False, True),  # unshare -m
+        ("shared:7 master:1 ", "shared:1 ", False, True),  # a service with PrivateTmp=
+        ("shared:1 ", "shared:1 ", False, False),  # unshare -m --propagation shared
+        ("shared:1 ", "master:1 ", False, False),
+        ("", None, False, False),  # an ordinary user is not told
+    ],
+)
+def test_what_is_mounted_in_a_namespace_of_its_own_ends_with_it(
+    ours: str, theirs: str | None, same: bool, alone: bool, tmp_path: Path
+) -> None:
+    for process, fields, namespace in (("self", ours, 1), ("1", theirs, 1 if same else 2)):
+        folder = tmp_path / "proc" / process
+        (folder / "ns").mkdir(parents=True)
+        if fields is not None:
+            os.symlink(f"mnt:[{namespace}]", folder / "ns/mnt")
+            (folder / "mountinfo").write_text(_ROOT.format(fields))
+    assert stays_here("/mnt/ram", tmp_path) is alone

@@ -79,6 +79,8 @@ def test_a_new_volume_has_explicit_options_in_bytes() -> None:
     assert plan.mount and plan.make_dirs == (PATH,) and plan.remount_options is None
     assert [change.subject for change in plan.changes] == [PATH, PATH]
     assert plan.warnings == ()
+    (warning,) = plan_volume(REQUEST, replace(FRESH, stays_here=True)).warnings
+    assert f"{PATH} is seen by it and what it starts alone" in warning
 
 
 def test_what_is_asked_for_is_taken() -> None:
