@@ -132,7 +132,12 @@ def _tell_of_fstab(volume: str) -> None:
 
 def _tell_of(boot_service: str | None, record: Record) -> None:
     if boot_service is not None:
-        say(f"hostprep: {printable(record.name)} comes back at the next boot: {boot_service}")
+        from hostprep.converging.boot_links import AT_BOOT, linked_from
+        from hostprep.system.systemd import unit_dir
+
+        by_mount = linked_from(unit_dir(), boot_service) - {AT_BOOT}
+        when = "at the next boot" + (", or where its source is mounted anew" if by_mount else "")
+        say(f"hostprep: {printable(record.name)} comes back {when}: {boot_service}")
         say(
             "  -> without `at_boot: true` in the spec, `hostprep apply --prune` removes that;"
             f" `systemctl disable {shlex.quote(boot_service)}` keeps it from starting"

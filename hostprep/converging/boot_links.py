@@ -19,15 +19,20 @@ from hostprep.system.systemd import mount_unit
 
 AT_BOOT = "multi-user.target"
 _FOLDER = "{}.wants"
+_LONGEST_NAME = 255
 
 
 def wanted_by(source_mount: str, *, fed: bool) -> tuple[str, ...]:
     """Return the units that start the service of a data set whose source lies on ``source_mount``.
 
     Not the mount of one that is ``fed``, by another data set: there is nothing to stage when that
-    is mounted. The root file system is there in any case.
+    is mounted. The root file system is there in any case, and where the name would be too long for
+    a folder there is no such unit.
     """
-    return (AT_BOOT,) if fed or source_mount == "/" else (AT_BOOT, mount_unit(source_mount))
+    mount = mount_unit(source_mount)
+    if fed or source_mount == "/" or len(_FOLDER.format(mount)) > _LONGEST_NAME:
+        return (AT_BOOT,)
+    return AT_BOOT, mount
 
 
 def link_of(directory: Path, unit: str, wanting: str = AT_BOOT) -> Path:

@@ -14,6 +14,7 @@ from hostprep.staging.record.records import lock_name
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.status import DatasetStatus
 from hostprep.system.locks import is_locked
+from hostprep.system.state import SYSTEM_STATE_DIR
 from hostprep.system.systemd import show_unit, systemd_runs
 
 _PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "Job")
@@ -86,7 +87,8 @@ def boot_state(record: BootRecord, dataset: DatasetStatus | None) -> BootState:
 
     Any user may ask.
     """
-    running = is_locked(lock_name(record.name, record.target))
+    # Root's, whoever asks.
+    running = is_locked(lock_name(record.name, record.target, SYSTEM_STATE_DIR))
     note = load_note(record.name)
     unit: dict[str, str] | None = {}
     if not running and (note is None or note.state == "failed"):

@@ -45,6 +45,7 @@ from hostprep.staging.target.place import (
     unmounted_refusal,
 )
 from hostprep.staging.target.private import TREE, footprint, journals_in, look
+from hostprep.staging.target.strangers import by_another_name
 from hostprep.system.state import state_dir
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.units import format_count
@@ -207,11 +208,12 @@ def _ownership_refusal(
     if previous is None or previous.phase == "copying":
         owner = os.fstat(published_fd).st_uid  # of what is open: whoever has it may move it away
         whose = "" if owner == os.geteuid() else f", of uid {owner},"
+        renamed = by_another_name(request.name, request.target)
         return Refused(
             f"{request.target}{whose} exists and was not staged by hostprep, by its records in"
             f" {state_dir()}; nothing was changed.",
-            "choose another --name, or move it away",
-            spec_hint="choose another `name`, or move it away",
+            f"choose another --name, or move it away{renamed}",
+            spec_hint=f"choose another `name`, or move it away{renamed}",
         )
     if previous.source != request.source:
         unstaging = f"`hostprep unstage {shlex.quote(request.target)}`"

@@ -78,11 +78,12 @@ def state_dir() -> Path:
 def host_state_dir() -> Path | None:
     """Return the directory in a user's records for what is true of this machine alone.
 
-    Several machines may share a home. None where the records are one machine's: root's, or moved.
+    Several machines may share a home. None where the records are one machine's: root's, or moved,
+    but for those to a user's own, as by ``sudo`` with a variable.
     """
-    if os.geteuid() == 0 or os.environ.get("HOSTPREP_STATE_DIR"):
-        return None
-    return state_dir() / f"on-{this_host().replace('/', '-')}"
+    here = state_dir() / f"on-{this_host().replace('/', '-')}"
+    alone = os.geteuid() == 0 or os.environ.get("HOSTPREP_STATE_DIR")
+    return None if alone and not here.is_dir() else here
 
 
 def check_own_records() -> None:

@@ -14,6 +14,10 @@ from hostprep.host.block import is_remote
 from hostprep.host.mounts import Mount, mount_containing, read_mounts
 from hostprep.system.state import host_state_dir, state_dir
 
+_FUSE_SERVERS = frozenset(
+    f"fuse.{each}" for each in ("ceph", "glusterfs", "juicefs", "lizardfs", "mfs", "sshfs")
+)
+
 
 def home_for(target: str) -> Path:
     """Return the state directory for the record of a data set that is staged to ``target`` anew."""
@@ -44,6 +48,7 @@ def shared_home(target: str) -> Mount | None:
     place = mount_containing(os.path.realpath(os.path.dirname(target)), mounts)
     if home is None or place is None or is_remote(place):
         return None
-    if not is_remote(home) or home.fstype.startswith("fuse"):  # which may be a disk, encrypted
+    served_by_program = home.fstype.startswith("fuse")  # which may be a disk, encrypted
+    if not is_remote(home) or (served_by_program and home.fstype not in _FUSE_SERVERS):
         return None
     return home

@@ -25,7 +25,7 @@ from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_pat
 from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
-from hostprep.system.state import readable_state_dirs, remembered
+from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
 _REMEMBERS = "hostprep remembers its data sets there: mend that and run the same command again"
@@ -79,7 +79,7 @@ class Record:
     @property
     def lock(self) -> str:
         """The name of the lock that all who change the data set share."""
-        return lock_name(self.name, self.target)
+        return lock_name(self.name, self.target, folder_of(self).parents[1])
 
 
 def record_id(name: str, target: str) -> str:
@@ -87,12 +87,13 @@ def record_id(name: str, target: str) -> str:
     return f"{name[:100]}-{xxhash.xxh3_64_hexdigest(os.fsencode(target))[:10]}"
 
 
-def lock_name(name: str, target: str) -> str:
+def lock_name(name: str, target: str, home: Path | None = None) -> str:
     """Return the name of the lock that runs for the same target share.
 
-    Where a home is shared the locks are, and another machine's own target is not the same one.
+    ``home`` is the state directory that has the record, None for one's own. Where a home is shared
+    the locks are, and another machine's own target is not the same one.
     """
-    home = _home(name, target)
+    home = home or _home(name, target)
     return "stage-" + record_id(name, target if is_for_all(home) else f"{target}\0{home.name}")
 
 
@@ -158,6 +159,13 @@ def folder(name: str, target: str) -> Path:
 def is_shared(name: str, target: str) -> bool:
     """Whether the record is one that all machines with this home have."""
     return is_for_all(_home(name, target))
+
+
+def other_hosts(name: str, target: str) -> tuple[Path, ...]:
+    """Return where machines of other names, with this home, have a record of such a data set."""
+    here, place = folder(name, target), Path("datasets", record_id(name, target))
+    found = (each / place for each in sorted(state_dir().glob("on-*")))
+    return tuple(each for each in found if each != here and (each / _RECORD).is_file())
 
 
 def _home(name: str, target: str) -> Path:

@@ -11,7 +11,7 @@ import stat
 
 from hostprep.errors import Refused
 from hostprep.staging.record.homes import shared_home
-from hostprep.staging.record.records import Record, is_shared
+from hostprep.staging.record.records import Record, folder, is_shared, other_hosts
 from hostprep.system.accounts import trusted_users
 
 
@@ -56,6 +56,18 @@ def may_be_elsewhere(record: Record) -> str | None:
     if home is None or not is_shared(record.name, record.target):
         return None
     return f"another machine may have it, if it has the same home ({home.source})"
+
+
+def by_another_name(name: str, target: str) -> str:
+    """Return how to go on with a record of a machine of another name, if this was that one."""
+    for place in other_hosts(name, target):
+        host = place.parents[1].name.removeprefix("on-")
+        home = shlex.quote(str(folder(name, target).parent))
+        return (
+            f"; if this machine, or container, was called {host} when it was staged:"
+            f" mkdir -p {home} && mv {shlex.quote(str(place))} {home}/"
+        )
+    return ""
 
 
 def owner_of_entry(parent_fd: int, name: str) -> int | None:

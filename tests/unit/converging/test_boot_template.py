@@ -128,6 +128,8 @@ def test_the_boot_does_not_wait_for_it(units: Path) -> None:
         assert [line for line in lines if line.startswith("Before:")] == ["Before: shutdown.target"]
         assert "Conflicts: shutdown.target" in lines
         assert "After: sysinit.target" in lines
+        # Not "Requires": a mount in an emergency shell would have the boot go on, and end it.
+        assert "Requisite: basic.target" in lines and "Requires: sysinit.target" not in lines
         assert "TimeoutStartSec: infinity" in lines
     assert "After: network-online.target" in ours[remote.unit]
     assert "Wants: network-online.target" in ours[remote.unit]

@@ -134,6 +134,8 @@ def test_a_source_that_is_mounted_late_starts_the_service(
     assert said(planned(dataset))[-1] == (f"enable {UNIT}", strange)
     apply_boot(planned(dataset))
     assert links() == ["multi-user.target.wants"] and not (units / f"{of_mount}.wants").exists()
+    lies_on("/srv/" + 30 * "\N{CJK UNIFIED IDEOGRAPH-6570}")  # of which no unit can have the name
+    assert said(planned(dataset))[1:] == []
     lies_on("/srv/nas")
     apply_boot(planned(dataset))
     theirs = units / "srv-nas.mount.wants/theirs.service"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from hostprep.staging.record.records import (
     forget,
     is_roots,
     load_record,
+    lock_name,
+    other_hosts,
     save_record,
 )
 from hostprep.staging.target.strangers import (
@@ -86,6 +89,7 @@ def _record(target: str) -> Record:
         ("nfs4", "/dev/shm/alice/data", True),
         ("nfs4", "/not/there/yet/data", True),
         ("lustre", "/dev/shm/alice/data", True),
+        ("fuse.glusterfs", "/dev/shm/alice/data", True),
         ("nfs4", "/projects/fast/data", False),
         ("ext4", "/dev/shm/alice/data", False),
         ("fuse.gocryptfs", "/dev/shm/alice/data", False),
@@ -131,6 +135,34 @@ def test_a_record_of_a_version_that_told_no_machines_apart_stays_where_it_is(
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "chosen"))
     assert folder("data", record.target).is_relative_to(tmp_path / "chosen")
+
+
+def test_the_lock_of_what_root_staged_is_roots_whoever_asks(
+    at_home: Callable[..., None], tmp_path: Path
+) -> None:
+    """Whoever waits for it was told that the run at work on it had been killed."""
+    at_home("nfs4")
+    roots = _record("/mnt/ram/data")
+    place = tmp_path / "system/datasets" / roots.id
+    place.mkdir(parents=True)
+    (place / "dataset.json").write_text(json.dumps(asdict(roots)))
+    assert all_records() == (roots,) and is_roots(roots)
+    plain = "stage-" + roots.id
+    assert roots.lock == lock_name("data", roots.target, state.SYSTEM_STATE_DIR) == plain
+    assert lock_name("data", roots.target) != plain, "one's own would be another"
+
+
+def test_what_a_machine_of_another_name_staged_is_named(
+    at_home: Callable[..., None], tmp_path: Path
+) -> None:
+    record = _record("/scratch/alice/data")
+    at_home("nfs4", "pod-1")
+    save_record(record, durable=False)
+    assert other_hosts("data", record.target) == ()
+    at_home("nfs4", "pod-2")
+    there = tmp_path / ".local/state/hostprep/on-pod-1/datasets" / record.id
+    assert load_record("data", record.target) is None
+    assert other_hosts("data", record.target) == (there,)
 
 
 def test_what_is_not_here_is_not_forgotten_for_the_machine_that_may_have_it(
