@@ -63,7 +63,7 @@ def test_both_ends_are_probed_and_the_requirement_is_judged_by_that(
     assert [snapshot(end) for end in ends] == before
     probes = {probe["path"]: probe for probe in context.probes}
     assert set(probes) == {str(end) for end in ends}
-    # A machine that is very busy measures nothing, or a rate that is enough though it was held back.
+    # A very busy machine measures nothing, or a rate that is enough though it was held back.
     valid = probes[dataset.target]["valid"]
     assert found["HP062"] == {Status.PASS} or (not valid and found["HP062"] == {Status.UNKNOWN})
     assert found["HP063"] <= {Status.PASS, Status.UNKNOWN}
