@@ -83,7 +83,7 @@ def host_state_dir() -> Path | None:
     """
     here = state_dir() / f"on-{this_host().replace('/', '-')}"
     alone = os.geteuid() == 0 or os.environ.get("HOSTPREP_STATE_DIR")
-    return None if alone and not here.is_dir() else here
+    return None if alone and not os.path.isdir(here) else here  # who may not look is told later
 
 
 def check_own_records() -> None:
