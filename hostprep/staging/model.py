@@ -8,7 +8,6 @@ the root itself is ``""``.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable
 from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -238,18 +237,6 @@ class Totals:
     def data_bytes(self) -> int:
         """What is to be read and written of ``bytes``: all but holes."""
         return self.bytes - self.hole_bytes
-
-    @classmethod
-    def sum(cls, parts: Iterable[Totals]) -> Totals:
-        """Return the sum of many."""
-        files = size_bytes = space_bytes = entries = hole_bytes = 0
-        for part in parts:
-            files += part.files
-            size_bytes += part.bytes
-            space_bytes += part.space_bytes
-            entries += part.entries
-            hole_bytes += part.hole_bytes
-        return cls(files, size_bytes, space_bytes, entries, hole_bytes)
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import field, replace
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import BATCH_FILES, Batch, pack_batches
@@ -154,7 +154,9 @@ def plan_fresh(scan: Scan) -> CopyPlan:
         plan.batches.extend(listing.batches)
         for entry in listing.singles:
             plan_single(plan, listing.directory, entry)
-    plan.copied = Totals.sum(listing.totals for listing in scan.listings)
+    plan.copied = replace(
+        scan.totals, entries=scan.totals.files
+    )  # directories are made, not copied
     group_links(plan, {})
     return plan
 

@@ -38,7 +38,7 @@ class Sides(NamedTuple):
     def parts(self, listing: Listing) -> Iterator[Part]:
         """Yield what there is of a directory of the source."""
         directory = listing.directory
-        parts = parts_for(max(listing.totals.files, self.manifest.entries(directory)))
+        parts = parts_for(max(listing.files, self.manifest.entries(directory)))
         for source, manifest, journal, published, private in zip(
             split(listing.plain(), parts),
             self.manifest.by_names(directory, parts),

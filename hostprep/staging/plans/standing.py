@@ -107,7 +107,7 @@ def find_standing(
         files = 0
         for listing in few:
             group.append((*source_of(listing), [*manifest.lines(listing.directory)]))
-            files += _files(listing)
+            files += listing.files
             if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
                 yield "standing", (verified, group), partial(take, group, files)
                 group, files = [], 0
@@ -121,7 +121,7 @@ def find_standing(
     few: list[Listing] = []
     large: list[tuple[Large, int, int]] = []
     for listing in scan.listings:
-        files = _files(listing)
+        files = listing.files
         share = math.ceil(files * lookers.processes / scan.totals.files)
         parts = min(share, _MOST_PARTS, files // _TASK_FILES)
         if parts > 1:
@@ -142,10 +142,6 @@ def find_standing(
     for directory in changed:
         found.pop(directory, None)
     return found
-
-
-def _files(listing: Listing) -> int:
-    return sum(batch.files for batch in listing.batches) + len(listing.singles)
 
 
 def as_standing(lines: Iterable[bytes], looked: Looked) -> Standing:

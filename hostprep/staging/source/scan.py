@@ -9,12 +9,12 @@ from __future__ import annotations
 import marshal
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import partial
 from itertools import chain
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, Listed
@@ -46,17 +46,17 @@ _GAP = "what is in a subvolume of its own, which the Btrfs snapshot does not hol
 _LEAST_WAIT_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """One directory: its batches, and apart from them what is copied or linked one by one.
-
-    ``totals`` are of both.
-    """
+class Listing(NamedTuple):
+    """One directory: its batches, and apart from them what is copied or linked one by one."""
 
     directory: str
     batches: tuple[Batch, ...]
     singles: tuple[Entry, ...]
-    totals: Totals
+
+    @property
+    def files(self) -> int:
+        """How many files and symlinks it has."""
+        return sum([batch.files for batch in self.batches]) + len(self.singles)
 
     def entries(self) -> Iterator[Entry]:
         """Return all files and symlinks of the directory."""
@@ -190,8 +190,7 @@ class _Found:
 
     def all(self) -> Scan:
         """Return the scan, once nothing is left to be looked at."""
-        totals = Totals.sum(listing.totals for listing in self.scan.listings)
-        self.scan.totals = totals + Totals(entries=len(self.scan.directories) - 1)
+        self.scan.totals = _totals(self.scan)
         return self.scan
 
     def take(self, results: list[Listed]) -> None:
@@ -215,8 +214,9 @@ class _Found:
     def _look_at(self, there: tuple[Any, ...]) -> int:
         """Count what was looked at, and return how many entries that are, special ones too."""
         subdirectories, specials, singles, batches, _ = there
-        batched: int = sum(batch[0] for batch in batches)
-        count = len(subdirectories) + len(specials) + len(singles) + batched
+        count = len(subdirectories) + len(specials) + len(singles)
+        for batch in batches:
+            count += batch[0]
         self.seen += count
         self.entries += count - len(specials)
         return count
@@ -290,8 +290,7 @@ def _add(scan: Scan, directory: str, there: tuple[Any, ...]) -> list[str]:
         found.append(path)
     packed = tuple([Batch(directory, *batch) for batch in batches])
     alone = tuple([Entry._make(item) for item in singles])
-    totals = _totals(packed, alone) if packed or alone else _NOTHING
-    scan.listings.append(Listing(directory, packed, alone, totals))
+    scan.listings.append(Listing(directory, packed, alone))
     return found
 
 
@@ -303,19 +302,18 @@ def _is_snapshots_gap(entry: Entry) -> bool:
     return (entry.ino, entry.nlink, entry.size) == (_GAP_INODE, 1, 0)
 
 
-_NOTHING = Totals()
-
-
-def _totals(batches: Iterable[Batch], singles: Iterable[Entry]) -> Totals:
+def _totals(scan: Scan) -> Totals:
     files = size_bytes = space_bytes = hole_bytes = 0
-    for batch in batches:
-        files += batch.files
-        size_bytes += batch.size_bytes
-        space_bytes += batch.space_bytes
-        hole_bytes += batch.hole_bytes
-    for entry in singles:
-        files += 1
-        size_bytes += entry.size
-        space_bytes += space_on_target(entry)
-        hole_bytes += entry.hole_bytes
-    return Totals(files, size_bytes, space_bytes, files, hole_bytes)
+    for _, batches, singles in scan.listings:
+        for batch in batches:
+            files += batch.files
+            size_bytes += batch.size_bytes
+            space_bytes += batch.space_bytes
+            hole_bytes += batch.hole_bytes
+        for entry in singles:
+            files += 1
+            size_bytes += entry.size
+            space_bytes += space_on_target(entry)
+            hole_bytes += entry.hole_bytes
+    entries = files + len(scan.directories) - 1
+    return Totals(files, size_bytes, space_bytes, entries, hole_bytes)

@@ -56,6 +56,6 @@ def missing_refusal(
 
 def _holds_something(scan: Scan, path: str) -> bool:
     listed = (each for each in scan.listings if lies_in(each.directory, path))
-    return any(each.totals.entries for each in listed) or any(
+    return any(each.files for each in listed) or any(
         each != path and lies_in(each, path) for each in scan.directories
     )

@@ -59,7 +59,7 @@ class Folder:
         batches = tuple(pack_batches("", entries))
         totals = Totals(_FILES, 0, 0, _FILES)
         self.packed = [batch.packed for batch in batches]
-        self.scan = Scan({"": root}, [Listing("", batches, (), totals)], totals=totals)
+        self.scan = Scan({"": root}, [Listing("", batches, ())], totals=totals)
         records = [
             Recorded(
                 e.name, "f", e.size, e.mtime_ns, e.mode & 0o7777, e.uid, e.gid, f"{e.ino:032x}"
@@ -79,7 +79,7 @@ class Folder:
         listing = self.scan.listings[0]
         entries = [each._replace(mtime_ns=7) for each in listing.entries()]
         batches = tuple(pack_batches("", entries))
-        self.scan.listings = [Listing("", batches, (), listing.totals)]
+        self.scan.listings = [Listing("", batches, ())]
 
     def update(self) -> None:
         nothing = ManifestIndex([])
