@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
@@ -35,9 +35,14 @@ class Lookers:
     gentle: bool = False
 
 
-# What was seen of each part of a directory that stands, packed: of millions of directories that is
-# a fifth of what it takes as objects.
-Looked = tuple[bytes, ...]
+class Looked(NamedTuple):
+    """What was seen of each part of a directory that stands, and the manifest's lines if at hand.
+
+    Packed: of millions of directories that is a fifth of what it takes as objects.
+    """
+
+    parts: tuple[bytes, ...]
+    lines: tuple[bytes, ...] | None = None
 
 
 class Standing(NamedTuple):
@@ -92,11 +97,15 @@ def find_standing(
             seen += files
             if is_slow(monotonic() - first, seen):
                 pool.readers = None  # all threads: it can answer many at once
-        for (directory, *_), result in zip(asked, results, strict=True):
+        for known, result in zip(asked, results, strict=True):
+            directory, lines = known[0], known[3]
             if result is None:
                 changed.add(directory)
+            elif callable(lines):
+                seen_before = found.get(directory, Looked(()))
+                found[directory] = Looked((*seen_before.parts, result[1]))
             else:
-                found[directory] = (*found.get(directory, ()), result[1])
+                found[directory] = Looked((result[1],), lines)
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
         for number, (known, files, parts) in enumerate(large):
@@ -106,7 +115,7 @@ def find_standing(
         group: list[tuple[Any, ...]] = []
         files = 0
         for listing in few:
-            group.append((*source_of(listing), [*manifest.lines(listing.directory)]))
+            group.append((*source_of(listing), tuple(manifest.lines(listing.directory))))
             files += listing.files
             if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
                 yield "standing", (verified, group), partial(take, group, files)
@@ -144,18 +153,31 @@ def find_standing(
     return found
 
 
-def as_standing(lines: Iterable[bytes], looked: Looked) -> Standing:
-    """Return what is known of a directory that stands; ``lines`` are the manifest's of it."""
-    parts = [marshal.loads(part) for part in looked]
-    mixed: dict[int, bytes] = dict(item for part in parts for item in part[-1])
-    kept = (mixed.get(place, line) for place, line in enumerate(lines))
+def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Standing:
+    """Return what is known of a directory that stands."""
+    first, *others = map(marshal.loads, looked.parts)
+    files, size_bytes, hashed, unverified, below, folders, own, mixed = first
+    total = int.from_bytes(hashed, "big")
+    for more in others:
+        files += more[0]
+        size_bytes += more[1]
+        total += int.from_bytes(more[2], "big")
+        unverified |= more[3]
+        below += more[4]
+        folders += more[5]
+        mixed += more[7]
+    lines = looked.lines or tuple(manifest.lines(directory))
+    if mixed:
+        files_alone = dict(mixed)
+        kept = [files_alone.get(place, line) for place, line in enumerate(lines)]
+        lines = tuple([line for line in kept if line])
     return Standing(
-        [line for line in kept if line],
-        sum(part[0] for part in parts),
-        sum(part[1] for part in parts),
-        sum(int.from_bytes(part[2], "big") for part in parts),
-        any(part[3] for part in parts),
-        [name for part in parts for name in part[4]],
-        tuple(Recorded(*item) for part in parts for item in part[5]),
-        Entry._make(parts[0][6]),
+        lines,
+        files,
+        size_bytes,
+        total,
+        unverified,
+        below,
+        tuple([Recorded(*item) for item in folders]),
+        Entry._make(own),
     )

@@ -79,7 +79,7 @@ def plan_update(
         for directory, entry in scan.directories.items():
             looked = standing.pop(directory, None)
             if looked is not None and published.is_there(directory):
-                stands = as_standing(manifest.lines(directory), looked)
+                stands = as_standing(directory, looked, manifest)
                 published.take(directory, stands)
                 for record in stands.directories:
                     recorded["" if record.name == "." else join(directory, record.name)] = record
@@ -309,5 +309,5 @@ def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | N
     if recorded.content:
         as_left = f"{stat.S_IMODE(found.mode):o}" == recorded.content
     else:
-        as_left = found.mode in (wanted.mode, staged_mode(wanted.mode))
+        as_left = found.mode == wanted.mode or found.mode == staged_mode(wanted.mode)
     return as_left and is_kept_time(found.mtime_ns, wanted.mtime_ns)

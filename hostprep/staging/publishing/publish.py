@@ -58,9 +58,11 @@ def has_names(tree_fd: int, directories: Collection[str], least: int) -> bool:
 
 def _by_size(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
     for path in directories:
-        with suppress(OSError):  # also of a path that is too long to be looked up in one go
+        try:
             st = os.stat(path or ".", dir_fd=tree_fd, follow_symlinks=False)
-            yield st.st_size // _NAME_SIZE - 2  # "." and ".."
+        except OSError:  # also of a path that is too long to be looked up in one go
+            continue
+        yield st.st_size // _NAME_SIZE - 2  # "." and ".."
 
 
 def _by_listing(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
