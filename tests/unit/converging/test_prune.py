@@ -14,6 +14,8 @@ from hostprep.converging.prune import (
     UnstageTask,
     _damaged,
     _Going,
+    _needed_for,
+    _read_from,
     going_volumes,
     plan_leftovers,
 )
@@ -69,6 +71,29 @@ def test_what_will_be_gone_is_in_nobodys_way(tmp_path: Path) -> None:
     os.rename(made, f"{made}-2")
     os.symlink(theirs, made)
     assert going.leaves(made), "a link in the place of a directory is somebody's"
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        ("/fast/a", True),
+        ("/fast/a/train", True),
+        ("/fast", True),  # of which it is a part
+        ("/fast/ab", False),
+        ("/srv/a", False),
+    ],
+)
+def test_what_the_spec_stages_from_is_kept(source: str, kept: bool) -> None:
+    assert _read_from("/fast/a", {source}) == (source if kept else None)
+
+
+@pytest.mark.parametrize("which", ["volumes", "targets", "sources"])
+def test_a_volume_in_which_something_of_the_spec_lies_is_kept(which: str) -> None:
+    places: dict[str, tuple[str, ...]] = {"volumes": (), "targets": (), "sources": ()}
+    assert _needed_for("/mnt/old", **places) is None
+    assert _needed_for("/mnt/old", **{**places, which: ("/mnt/older", "/mnt")}) is None
+    needed = _needed_for("/mnt/old", **{**places, which: ("/mnt/old/x", "/srv/y")})
+    assert needed is not None and "/mnt/old/x" in needed
 
 
 def test_what_came_since_the_plan_keeps_all_of_the_data_set(tmp_path: Path) -> None:
