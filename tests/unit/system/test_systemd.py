@@ -14,6 +14,7 @@ from hostprep.system.systemd import (
     generate_mount_units,
     mount_unit,
     own_mount_unit,
+    stop_unit,
     unescape_name,
 )
 
@@ -61,3 +62,14 @@ def test_which_mounts_the_boot_fails_without(tmp_path: Path) -> None:
     found = generate_mount_units(generator, fstab, into, timeout_seconds=60)
     assert [name for name, _ in found.units] == ["mnt-may.mount", "mnt-must.mount"]
     assert found.required == {"mnt-must.mount"}
+
+
+def test_a_unit_that_has_not_failed_has_nothing_to_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemctl, log = tmp_path / "systemctl", tmp_path / "log"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >> {log}\n[ "$1" = stop ]\n')
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    stop_unit("x.service")
+    assert log.read_text() == "stop -- x.service\nreset-failed -- x.service\n"

@@ -140,25 +140,6 @@ def test_directories_are_removed_up_to_one_in_use(tmp_path: Path) -> None:
     assert (tmp_path / "a/theirs").exists()
 
 
-def test_directories_are_roots_to_write_whatever_the_umask(tmp_path: Path) -> None:
-    for umask in (0o077, 0):
-        path = tmp_path / f"made-{umask:03o}"
-        earlier = os.umask(umask)
-        try:
-            make_dirs((str(path),))
-        finally:
-            os.umask(earlier)
-        assert path.stat().st_mode & 0o7777 == 0o755
-
-
-def test_directories_are_not_made_behind_a_symlink_that_has_come(tmp_path: Path) -> None:
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "a").symlink_to("theirs")
-    with pytest.raises(Refused, match="changed meanwhile: a: Not a directory"):
-        make_dirs((f"{tmp_path}/a/b",))
-    assert os.listdir(tmp_path / "theirs") == []
-
-
 def test_what_cannot_be_made_is_refused_before_anything_is(tmp_path: Path) -> None:
     place = Place(PointKind.MISSING, (Folder("/", 0, 0, 0o755),), missing=("/nix/v",))
     assert place_refusal("/nix/v", place) is None
