@@ -81,8 +81,6 @@ class VolumeTask:
     def carry_out(self, observer: Observer) -> None:
         """Plan once more, since earlier objects may have made its directories, and apply."""
         plan = plan_volume(self.request, gather(self.request.path))
-        if plan.refusal is not None:
-            raise plan.refusal
         if not set(plan.changes) <= set(self.steps):
             raise HostprepError(
                 f"the state of {self.request.path} changed while the host was planned; the volume"

@@ -67,7 +67,7 @@ def lock(
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                if error.errno != errno.EWOULDBLOCK:
                     # No locks on this file system, such as Lustre without `flock`.
                     raise _no_lock(path, error, "locked") from None
             if time.monotonic() < looked_until:

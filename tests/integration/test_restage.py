@@ -221,6 +221,23 @@ def test_a_volume_that_is_not_mounted_is_not_filled_below(host: Host) -> None:
     host.refused("has 8.00 MiB instead of 16.0 MiB")
 
 
+def test_a_volume_that_others_have_changed_is_not_changed_at_boot(host: Host) -> None:
+    host.prepare()
+    host.reboot()
+    mount("-o", "remount,nr_inodes=50", "tmpfs", host.volume)
+    host.refused("does not suffice any more: allow")
+    assert os.statvfs(host.volume).f_files == 50
+
+
+def test_a_damaged_record_of_what_is_there_is_kept(host: Host) -> None:
+    host.prepare()
+    (record,) = host.state.glob("datasets/*/dataset.json")
+    record.write_text("{")
+    done = run_hostprep("restage", "data")
+    assert done.returncode != 0 and str(record.parent) in done.stderr
+    assert record.read_text() == "{" and os.listdir(host.volume / "data")
+
+
 def test_a_volume_that_hostprep_itself_made_smaller_is_filled(host: Host) -> None:
     host.prepare()
     hostprep("mount", host.volume, "--size", "8M", "--fstab")

@@ -338,6 +338,23 @@ def test_overtaken_plans_are_not_carried_out(safe_dir: Path) -> None:
     assert int(kernel_says(point)["size"]) == 32 * MIB
 
 
+def test_what_is_refused_by_the_time_of_the_lock_is_not_done(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    plan = planned(request(point))
+    point.mkdir()
+    (point / "theirs").touch()
+    with pytest.raises(Refused, match="not empty"):
+        apply_volume(plan)
+    assert os.listdir(point) == ["theirs"] and read_record(str(point)) is None
+    (point / "theirs").unlink()
+    mounted(request(point))
+    going = gather_and_plan_unmount(UnmountRequest(str(point)))
+    (point / "theirs").touch()
+    with pytest.raises(Refused, match="still holds"):
+        apply_unmount(going)
+    assert os.listdir(point) == ["theirs"] and read_record(str(point)) is not None
+
+
 def test_what_another_run_has_done_meanwhile_is_not_done_again(safe_dir: Path) -> None:
     point = safe_dir / "v"
     plan = planned(request(point))

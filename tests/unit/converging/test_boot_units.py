@@ -6,15 +6,19 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from hostprep.converging import boot_facts, boot_units
+from hostprep.converging import boot_facts, boot_links, boot_units
 from hostprep.converging.boot_facts import BootFacts, Footing, gather_boot
 from hostprep.converging.boot_record import (
+    BootNote,
     BootRecord,
     forget_boot_record,
     load_boot_record,
+    load_note,
+    save_note,
     unit_name,
 )
 from hostprep.converging.boot_template import render
@@ -22,6 +26,8 @@ from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
 from hostprep.converging.model import Kind, Problem
 from hostprep.converging.writable import unkept_kinds
 from hostprep.errors import HostprepError
+from hostprep.host.boot import boot_id
+from hostprep.host.mounts import Mount
 from hostprep.spec.model import DatasetSpec
 
 UNIT = "hostprep-stage-data.service"
@@ -393,6 +399,85 @@ def test_the_memory_that_a_target_in_memory_must_leave_is_recorded_as_it_was_giv
     assert recorded(record, 0) == 0
     assert recorded(dataclasses.replace(record, reserve_bytes=0), None) == 0
     assert recorded(record, 1 << 30, in_memory=False) is None
+
+
+def test_what_starts_a_service_is_flushed_once_it_is_there(
+    dataset: DatasetSpec, units: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[tuple[Path, list[str]]] = []
+    monkeypatch.setattr(
+        boot_links, "flush_directory", lambda path: flushed.append((path, os.listdir(path)))
+    )
+    apply_boot(planned(dataset))
+    assert flushed == [(units / "multi-user.target.wants", [UNIT])]
+
+
+def test_litter_of_a_killed_run_goes_with_the_next(
+    dataset: DatasetSpec, units: Path, own_state: Path
+) -> None:
+    litter = (
+        units / f".{UNIT}.hostprep-0123456789abcdef",
+        own_state / "state/boot/.data.json.hostprep-0123456789abcdef",
+    )
+    for path in litter:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    apply_boot(planned(dataset))
+    assert not any(path.exists() for path in litter)
+
+
+def test_a_link_that_cannot_be_put_in_place_leaves_no_litter(
+    dataset: DatasetSpec, units: Path
+) -> None:
+    link = units / "multi-user.target.wants" / UNIT
+    link.mkdir(parents=True)
+    with pytest.raises(HostprepError, match="does not come back at boot"):
+        apply_boot(planned(dataset))
+    assert os.listdir(link.parent) == [UNIT] and link.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_service_that_is_somebody_elses_is_made_roots(dataset: DatasetSpec, units: Path) -> None:
+    apply_boot(planned(dataset))
+    os.chown(units / UNIT, 1234, 0)
+    assert said(planned(dataset)) == [(f"make {UNIT} root's alone", "it belongs to uid 1234")]
+    apply_boot(planned(dataset))
+    assert (units / UNIT).stat().st_uid == 0
+
+
+def test_a_note_of_another_boot_says_nothing_of_this_one() -> None:
+    note = BootNote("ready", boot_id(), 1, 0.0)
+    save_note("data", note)
+    assert load_note("data") == note
+    save_note("data", dataclasses.replace(note, boot_id="another"))
+    assert load_note("data") is None
+
+
+def test_where_the_link_to_a_program_lies_counts_as_where_it_does(tmp_path: Path) -> None:
+    link = tmp_path / "program"
+    link.symlink_to("/usr/bin/env")
+    tmp_path.chmod(0o777)
+    assert boot_facts._writer("/usr/bin/env") is None
+    assert boot_facts._writer(str(link)) is not None
+
+
+@pytest.mark.parametrize(
+    ("fstype", "mounter", "remote"),
+    [
+        ("ext4", "/dev/sda1", False),
+        ("autofs", "systemd-1", False),  # which starts it as a unit, whatever the network does
+        ("autofs", "/etc/auto.misc", True),
+    ],
+)
+def test_what_a_program_mounts_comes_after_the_network(
+    fstype: str, mounter: str, remote: bool, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = Mount(30, 1, "0:30", "/", str(source.parent), fstype, mounter, ("rw",), ("rw",))
+    monkeypatch.setattr(boot_facts, "read_mounts", lambda: (above,))
+    monkeypatch.setattr(
+        boot_facts, "locate", lambda _: SimpleNamespace(mount=above, storage_class="nvme")
+    )
+    assert boot_facts._ground(str(source), None) == (str(source.parent), remote)
 
 
 def test_a_program_that_others_can_exchange_is_warned_of() -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from hostprep.converging import prune
 from hostprep.converging.model import Kind
 from hostprep.converging.prune import (
     Leftovers,
     UnstageTask,
     _damaged,
     _Going,
+    _look_at_unmounting,
+    _needed_for,
+    _read_from,
     going_volumes,
     plan_leftovers,
 )
@@ -22,9 +28,11 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.record.records import load_record, record_id
 from hostprep.units import GIB
+from hostprep.volumes.model import Change
 from hostprep.volumes.records import record_name
 from hostprep.volumes.removal import UnmountPlan, UnmountRequest
 from tests.kit.stagecraft import hostprep, make_source, snapshot
+from tests.unit.converging.made import mounted
 from tests.unit.volumes.made import live_volume
 
 LIVE = live_volume(path="/mnt/old", used_bytes=GIB, size_bytes=3 * GIB, inodes=1)
@@ -69,6 +77,71 @@ def test_what_will_be_gone_is_in_nobodys_way(tmp_path: Path) -> None:
     os.rename(made, f"{made}-2")
     os.symlink(theirs, made)
     assert going.leaves(made), "a link in the place of a directory is somebody's"
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        ("/fast/a", True),
+        ("/fast/a/train", True),
+        ("/fast", True),  # of which it is a part
+        ("/fast/ab", False),
+        ("/srv/a", False),
+    ],
+)
+def test_what_the_spec_stages_from_is_kept(source: str, kept: bool) -> None:
+    assert _read_from("/fast/a", {source}) == (source if kept else None)
+
+
+@pytest.mark.parametrize("which", ["volumes", "targets", "sources"])
+def test_a_volume_in_which_something_of_the_spec_lies_is_kept(which: str) -> None:
+    places: dict[str, tuple[str, ...]] = {"volumes": (), "targets": (), "sources": ()}
+    assert _needed_for("/mnt/old", **places) is None
+    assert _needed_for("/mnt/old", **{**places, which: ("/mnt/older", "/mnt")}) is None
+    needed = _needed_for("/mnt/old", **{**places, which: ("/mnt/old/x", "/srv/y")})
+    assert needed is not None and "/mnt/old/x" in needed
+
+
+def test_a_volume_is_not_tried_where_what_lies_in_it_could_not_go() -> None:
+    record: Any = SimpleNamespace(target="/mnt/old/a", volume="/mnt/old")
+    elsewhere: Any = SimpleNamespace(target="/mnt/older/a", volume="/mnt/older")
+    going = replace(OLD, changes=(Change("/mnt/old", "unmount", "asked for"),))
+    volumes = (("/mnt/old/in", going), ("/mnt/old", going))
+    left = plan_leftovers(Leftovers(((record, None), (elsewhere, None)), volumes, prune=True))
+    after = {each.subject: set(each.after) for each in left if each.kind is Kind.VOLUME}
+    assert after == {
+        "/mnt/old/in": set(),
+        "/mnt/old": {(Kind.DATASET, "/mnt/old/a"), (Kind.VOLUME, "/mnt/old/in")},
+    }
+
+
+def test_what_root_may_not_unmount_is_refused_before_what_lies_in_it_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    barred = HostprepError("root may not unmount here")
+    monkeypatch.setattr(prune, "gather", lambda path: mounted(path, GIB))
+    monkeypatch.setattr(prune, "others_in", lambda _: ())
+    monkeypatch.setattr(prune, "unmounting_problem", lambda _: barred)
+    for uid, found in ((0, barred), (1000, None)):  # others look at what is root's to do
+        monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
+        plan = _look_at_unmounting("/mnt/none-such", _Going(set(), set(), set()))
+        assert plan is found if found else isinstance(plan, UnmountPlan) and plan.unmount
+
+
+def test_a_volume_with_a_mount_that_stays_is_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of a server that is gone: to look at what lies beside it already hangs."""
+    facts = replace(mounted(str(tmp_path), GIB), mounts_below=(f"{tmp_path}/nfs",))
+    monkeypatch.setattr(prune, "gather", lambda _: facts)
+    monkeypatch.setattr(prune, "others_in", lambda _: ())
+    looked: list[str] = []
+    monkeypatch.setattr(os, "listdir", lambda path: looked.append(path) or [])
+    plan = _look_at_unmounting(str(tmp_path), _Going(set(), set(), set()))
+    assert isinstance(plan, UnmountPlan) and plan.refusal is not None
+    assert "is mounted inside" in plan.refusal.message and looked == []
+    _look_at_unmounting(str(tmp_path), _Going(set(), {f"{tmp_path}/nfs"}, set()))
+    assert looked == [str(tmp_path)]
 
 
 def test_what_came_since_the_plan_keeps_all_of_the_data_set(tmp_path: Path) -> None:

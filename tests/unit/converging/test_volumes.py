@@ -239,6 +239,9 @@ def test_fewer_inodes_by_hand_are_drift_and_not_taken_over() -> None:
     plan = only(plan_volumes([look("8G", cut)], {}))
     assert [change.kind for change in plan.changes] == [Kind.VOLUME]
     assert "524,288 inodes" in plan.changes[0].action
+    asked = look("8G", cut)
+    asked = replace(asked, spec=replace(asked.spec, inodes=1000))  # the least that must fit
+    assert "524,288 inodes" in only(plan_volumes([asked], {})).changes[0].action
 
 
 def test_a_percentage_stays_where_only_the_kernels_own_share_changed() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.host.capabilities import unknown_uid
+from hostprep.host.capabilities import Capability, has_capability, unknown_uid
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,18 @@ def test_as_which_uid_unknown_users_show(
     if uid_map is not None:
         (tmp_path / "proc/self/uid_map").write_text(uid_map)
     assert unknown_uid(tmp_path) == unknown
+
+
+@pytest.mark.parametrize(
+    ("status", "has"),
+    [
+        ("CapEff:\t000001ffffffffff\n", True),
+        ("CapEff:\t0000000000200000\n", True),  # bit 21 alone
+        ("CapEff:\t00000000a80425fb\n", False),  # as docker gives them
+        ("Name:\tpython\n", False),
+    ],
+)
+def test_whether_root_may_mount(tmp_path: Path, status: str, has: bool) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text(status)
+    assert has_capability(Capability.SYS_ADMIN, tmp_path) is has

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.host.elsewhere import may_be_out_of_sight, namespaces, stays_here
+from hostprep.host.elsewhere import (
+    may_be_out_of_sight,
+    mounts_elsewhere,
+    namespaces,
+    stays_here,
+)
 
 _MACHINE = "mnt:[4026531832] pid:[4026531836]"
 
@@ -61,3 +66,22 @@ def test_what_is_mounted_in_a_namespace_of_its_own_ends_with_it(
             os.symlink(f"mnt:[{namespace}]", folder / "ns/mnt")
             (folder / "mountinfo").write_text(_ROOT.format(fields))
     assert stays_here("/mnt/ram", tmp_path) is alone
+
+
+def test_of_each_other_namespace_what_one_process_sees_that_sees_all(tmp_path: Path) -> None:
+    """A chroot hides what lies outside of it; where all are in one, its view is all there is."""
+    for pid, namespace, root, targets in (
+        ("self", 1, "/", ("/",)),
+        ("5", 1, "/", ("/",)),
+        ("6", 2, "/srv/jail", ("/",)),
+        ("7", 2, "/", ("/", "/mnt/ram")),
+        ("8", 3, "/srv/jail", ("/tmp",)),
+    ):
+        folder = tmp_path / "proc" / pid
+        (folder / "ns").mkdir(parents=True)
+        os.symlink(f"mnt:[{namespace}]", folder / "ns/mnt")
+        os.symlink(root, folder / "root")
+        lines = (f"22 1 8:1 / {target} rw - ext4 /dev/sda1 rw\n" for target in targets)
+        (folder / "mountinfo").write_text("".join(lines))
+    found = [(pid, mount.target) for pid, mount in mounts_elsewhere(tmp_path)]
+    assert found == [(7, "/"), (7, "/mnt/ram"), (8, "/tmp")]

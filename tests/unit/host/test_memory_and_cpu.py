@@ -122,6 +122,32 @@ def test_limits_that_nothing_here_shows_are_not_taken_for_none(
     assert read_headroom(tmp_path).limits_hidden is hidden
 
 
+@pytest.mark.parametrize(
+    ("files", "ram_mib", "available_mib"),
+    [
+        ({"memory.max": 600, "memory.high": 500}, 500, 400),  # above that it is stalled
+        ({"memory.max": 500, "memory.high": 600}, 500, 400),
+        ({"memory.max": 600}, 600, 500),
+        ({"memory.max": 4096}, 1024, 512),  # more than there is
+    ],
+)
+def test_the_least_of_the_limits_and_the_machine_counts(
+    files: dict[str, int], ram_mib: int, available_mib: int, tmp_path: Path
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1048576 kB\nMemAvailable: 524288 kB\n")
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "proc/self/mountinfo").write_text(_V2.format(root="/"))
+    folder = tmp_path / "sys/fs/cgroup"
+    folder.mkdir(parents=True)
+    for name, mib in {"memory.high": None, "memory.current": 100, **files}.items():
+        (folder / name).write_text("max\n" if mib is None else f"{mib * MIB}\n")
+    headroom = read_headroom(tmp_path)
+    assert headroom.ram_bytes == ram_for_percent(tmp_path) == ram_mib * MIB
+    assert headroom.available_bytes == available_mib * MIB
+    assert headroom.is_limited is (available_mib < 512)
+
+
 def test_unlimited_machine_has_no_limits(tmp_path: Path) -> None:
     shutil.copytree(host("hybrid"), tmp_path, dirs_exist_ok=True)
     (tmp_path / "proc/self/cgroup").write_text("4:memory:/\n1:cpu:/\n0::/\n")

@@ -73,3 +73,13 @@ def test_a_process_of_another_mount_namespace_does_not_count(tmp_path: Path) -> 
     (tmp_path / "proc/9").mkdir()  # into which this user may not look
     users = users_of("/mnt/ram", root=tmp_path)
     assert [(user.pid, user.how) for user in users] == [(7, "works in /mnt/ram/data")]
+
+
+def test_a_process_whose_root_is_in_it_uses_it(tmp_path: Path) -> None:
+    """As after a chroot(8) into it: its working directory may be elsewhere."""
+    process = tmp_path / "proc/42"
+    process.mkdir(parents=True)
+    (process / "root").symlink_to("/mnt/ram/jail")
+    (process / "cwd").symlink_to("/")
+    (user,) = users_of("/mnt/ram", tmp_path)
+    assert str(user) == "process 42 (unknown) has its root in /mnt/ram/jail"

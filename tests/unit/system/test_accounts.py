@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from hostprep.errors import UsageError
 from hostprep.spec import fields
-from hostprep.system.accounts import name_of, owner_of
+from hostprep.system.accounts import name_of, owner_of, trusted_users
 
 
 def test_names_and_numbers() -> None:
@@ -31,8 +32,26 @@ def test_a_name_that_no_spec_can_have_is_told_as_a_number(
 @pytest.mark.parametrize(
     "text",
     ["\N{SUPERSCRIPT TWO}", "0:\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT ONE}", "4294967295",
+     "4294967295:0", "0:4294967295",
      "0:99999999999999999999", "9" * 5000, "4000000000", "", "-1", "no-such-user"],
 )  # fmt: skip
 def test_what_this_host_does_not_know_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         owner_of(text)
+
+
+@pytest.mark.parametrize(
+    ("uid", "caller", "trusted"),
+    [
+        (0, "1000", {0, 1000}),
+        (0, "", {0}),
+        (0, "alice", {0}),
+        (1000, "1001", {0, 1000}),  # what a variable says is no word of root's
+    ],
+)
+def test_who_became_root_by_sudo_is_trusted(
+    uid: int, caller: str, trusted: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setenv("SUDO_UID", caller)
+    assert trusted_users() == trusted

@@ -9,19 +9,25 @@ import stat
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.system.files import (
     ChangedMeanwhile,
+    new_file_obstacle,
     read_snapshot,
+    rehearse_replacing,
     remove_stale_temps,
     replace_file,
     replacing_refusal,
+    write_atomically,
     writing_hint,
 )
+from hostprep.system.flushing import flush_directory
 from tests.kit.flushing import fail_to_flush_folders
 
 
@@ -66,6 +72,13 @@ def test_keeps_the_selinux_label(file: Path) -> None:
     assert os.getxattr(file, "security.selinux") == label
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set a hash of the content")
+def test_takes_no_hash_of_the_old_content_over(file: Path) -> None:
+    set_or_skip(file, "security.ima", b"\x01" + b"x" * 20)
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert "security.ima" not in os.listxattr(file)
+
+
 def test_keeps_an_acl_and_takes_no_default_acl_over(file: Path) -> None:
     def acl(user_permissions: int) -> bytes:
         # Version 2, then (tag, permissions, id): owner, user 1234, group, mask, others.
@@ -106,6 +119,26 @@ def test_makes_a_missing_file_whatever_the_umask(tmp_path: Path) -> None:
         os.umask(earlier)
     assert path.read_bytes() == b"new\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_what_only_root_may_read_is_never_open_to_others(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    real = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:  # the first that is done to the new file
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        real(descriptor, operation)
+
+    file.chmod(0o600)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    earlier = os.umask(0)
+    try:
+        replace_file(file, b"new\n", expected=read_snapshot(file))
+    finally:
+        os.umask(earlier)
+    assert modes == [0o600]
 
 
 def test_flushes_the_file_then_renames_then_flushes_the_directory(
@@ -311,6 +344,85 @@ def test_a_look_shows_that_a_directory_takes_no_new_file(immutable_parent: Path)
         assert found.message == f"{path} {what}: Operation not permitted; nothing was changed."
         with pytest.raises(HostprepError, match="Operation not permitted"):
             replace_file(path, b"new\n", expected=read_snapshot(path))
+
+
+def test_what_may_only_be_appended_to_is_found_before_anything_is_done(file: Path) -> None:
+    """No look shows it: access(2) has nothing against writing to it."""
+    done = subprocess.run(["chattr", "+a", file], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"chattr +a does not work here: {done.stderr.decode().strip()}")
+    try:
+        assert replacing_refusal(file) is None
+        before = read_snapshot(file)
+        for replaces in (rehearse_replacing, replace_file):
+            with pytest.raises(HostprepError, match="is as it was: Operation not permitted"):
+                replaces(file, b"new\n", expected=before)
+        assert read_snapshot(file) == before and temps(file) == []
+    finally:
+        subprocess.run(["chattr", "-a", file], check=True)
+    rehearse_replacing(file, b"new\n", expected=read_snapshot(file))
+    assert file.read_bytes() == b"old\n" and temps(file) == []
+
+
+@pytest.mark.parametrize(("number", "raised"), [(errno.EIO, True), (errno.EINVAL, False)])
+def test_a_folder_that_is_not_flushed_is_told_of_where_it_could_be(
+    number: int, raised: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="output error") if raised else nullcontext():
+        flush_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("room", "obstacle"),
+    [
+        ({"f_blocks": 9, "f_bfree": 1, "f_files": 9, "f_ffree": 1}, None),
+        ({"f_blocks": 9, "f_bfree": 0, "f_files": 9, "f_ffree": 1}, errno.ENOSPC),
+        ({"f_blocks": 9, "f_bfree": 1, "f_files": 9, "f_ffree": 0}, errno.ENOSPC),
+        ({"f_blocks": 0, "f_bfree": 0, "f_files": 0, "f_ffree": 0}, None),  # a tmpfs without limits
+        ({"f_flag": os.ST_RDONLY}, errno.EROFS),
+    ],
+)
+def test_a_look_shows_what_a_file_system_has_no_more_room_for(
+    room: dict[str, int], obstacle: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**{"f_flag": 0, **room}))
+    assert new_file_obstacle(tmp_path) == obstacle
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_of_our_own_is_flushed_before_it_has_its_name_and_its_folder_after(
+    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "record"
+    events: list[tuple[str, bytes | None]] = []
+
+    def fsync(descriptor: int) -> None:
+        what = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        events.append((what, path.read_bytes() if path.exists() else None))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomically(path, [b"a", b"b"], durable=durable)
+    assert path.read_bytes() == b"ab"
+    assert events == ([("file", None), ("folder", b"ab")] if durable else [])
+
+
+def test_a_file_of_our_own_that_could_not_be_written_leaves_the_old_one_and_no_litter(
+    tmp_path: Path,
+) -> None:
+    def parts() -> Iterator[bytes]:
+        yield b"new"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "record"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="No space") as caught:
+        write_atomically(path, parts(), durable=False)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"old" and temps(path) == []
 
 
 def test_a_disk_that_fails_has_a_hint(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,16 @@ def test_what_is_mounted_in_it_and_beside_it(root: Path) -> None:
     assert (found.fstab, found.fstab_refusal) == (b"", None)
 
 
+@pytest.mark.parametrize(("boot", "away"), [("boot-1", True), ("boot-0", False)])
+def test_what_was_mounted_in_another_container_may_be_there_in_this_boot_alone(
+    boot: str, away: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "boot_id", lambda _: "boot-1")
+    monkeypatch.setattr(facts, "may_be_out_of_sight", lambda there, _: there == "mnt:[7] pid:[8]")
+    write_record(replace(RECORD, boot_id=boot, namespaces="mnt:[7] pid:[8]"))
+    assert gather(PATH, root).out_of_reach is away
+
+
 def test_an_fstab_that_cannot_be_read_matters_to_who_edits_it(root: Path, own_state: Path) -> None:
     (own_state / "fstab").mkdir()
     found = gather(PATH, root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,17 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.system import systemd
 from hostprep.system.files import ChangedMeanwhile
 from hostprep.system.flushing import NotFlushed
+from hostprep.system.locks import lock
+from hostprep.system.systemd import NotReloaded
 from hostprep.volumes import fstab_file
 from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
-from hostprep.volumes.fstab_file import edit_fstab, fstab_path, read_fstab, reload_is_due
+from hostprep.volumes.fstab_file import (
+    check_edit,
+    edit_fstab,
+    fstab_path,
+    read_fstab,
+    reload_is_due,
+)
 from tests.kit.flushing import fail_to_flush_folders
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))
@@ -194,6 +203,20 @@ def edit_or_refusal(fstab: Path, lines: bytes) -> str:
     return caught.value.message
 
 
+@pytest.mark.parametrize("run", [edit_fstab, check_edit])
+def test_nobody_edits_it_beside_another_run(run: Callable[..., object], fstab: Path) -> None:
+    class Waits(BaseException):
+        pass
+
+    def on_wait(words: str) -> None:
+        assert "`another edit`" in words
+        raise Waits
+
+    with lock("fstab", purpose="another edit"), pytest.raises(Waits):
+        run(fstab, put, on_wait=on_wait)
+    assert fstab.read_bytes() == b"# mine\n"
+
+
 def test_unchecked_edits_are_the_callers_own_risk(fstab: Path) -> None:
     line = b"tmpfs /mnt/x tmpfs X-hostprep.id=odd 0 0\n"
     assert edit_fstab(fstab, lambda content: content + line, check=False) is True
@@ -266,6 +289,35 @@ def test_nothing_is_to_be_read_again_where_the_file_was_not_replaced(
     with pytest.raises(ChangedMeanwhile):
         edit_fstab(fstab, put)
     assert not reload_is_due(fstab) and systemctl.read_text() == ""
+
+
+def test_what_was_due_stays_so_where_the_file_was_not_replaced(
+    fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others_write(*_: object, **__: object) -> None:
+        raise ChangedMeanwhile("somebody else wrote to it")
+
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    systemctl.with_name("fail").touch()
+    with pytest.raises(NotReloaded):
+        edit_fstab(fstab, put)
+    with monkeypatch.context() as patch, pytest.raises(ChangedMeanwhile):
+        patch.setattr(fstab_file, "replace_file", others_write)
+        edit_fstab(fstab, drop)
+    assert reload_is_due(fstab)
+
+
+def test_what_was_neither_flushed_nor_read_again_is_due(
+    fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    fail_to_flush_folders(monkeypatch)
+    systemctl.with_name("fail").touch()
+    with pytest.raises(NotReloaded):
+        edit_fstab(fstab, put)
+    assert reload_is_due(fstab)
 
 
 def test_systemd_is_not_told_about_another_fstab_nor_where_it_does_not_run(

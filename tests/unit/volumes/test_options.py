@@ -52,6 +52,7 @@ def test_a_whole_page_is_more_than_the_kernel_rounds() -> None:
     [
         (LIVE, ("size=4m",), "size 2.00 MiB (2097152 bytes) instead of 4.00 MiB (4194304 bytes)"),
         (LIVE, ("size=1m",), "instead of 1.00 MiB"),
+        (LIVE, ("size=2097153",), "instead of 2.00 MiB (2097153 bytes)"),  # rounded up, never down
         (LIVE, ("nr_inodes=9",), "nr_inodes 2048 instead of 9"),
         (replace(LIVE, inodes=None), ("nr_inodes=9",), "nr_inodes 0 instead of 9"),
         (LIVE, ("mode=700",), "mode 0755 instead of 0700"),

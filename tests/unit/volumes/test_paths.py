@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from hostprep.errors import Refused
 from hostprep.volumes.paths import (
     Folder,
+    Place,
     PointKind,
     check_path,
     is_system_dir,
     look,
     make_dirs,
+    place_refusal,
     remove_dirs,
 )
 
@@ -44,6 +47,13 @@ def test_a_path_is_put_into_its_shortest_form(path: str) -> None:
 def test_unsafe_text_is_refused(path: str) -> None:
     with pytest.raises(Refused):
         check_path(path)
+
+
+def test_the_longest_path_is_taken() -> None:
+    longest = "/" + "/".join(["n" * 255] * 15) + "/" + "n" * 254
+    assert len(longest) == 4095 and check_path(longest) == longest
+    with pytest.raises(Refused, match="longer than the kernel takes"):
+        check_path(f"{longest}n")
 
 
 def test_the_longest_name_is_taken() -> None:
@@ -128,6 +138,13 @@ def test_directories_are_removed_up_to_one_in_use(tmp_path: Path) -> None:
     paths = (f"{tmp_path}/a", f"{tmp_path}/a/b", f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/gone")
     assert remove_dirs(paths) == (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b")
     assert (tmp_path / "a/theirs").exists()
+
+
+def test_what_cannot_be_made_is_refused_before_anything_is(tmp_path: Path) -> None:
+    place = Place(PointKind.MISSING, (Folder("/", 0, 0, 0o755),), missing=("/nix/v",))
+    assert place_refusal("/nix/v", place) is None
+    refusal = place_refusal("/nix/v", replace(place, read_only=True))
+    assert refusal is not None and "mounted read-only" in refusal.message
 
 
 def test_whose_a_folder_is_may_be_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,3 +66,13 @@ def test_without_nofail_a_line_stops_the_boot_unless_no_boot_mounts_it(
     (own_state / "fstab").write_text(line)
     (found,) = volume_statuses()
     assert any("nofail is missing" in each for each in found.fstab_drift) is stops
+
+
+def test_lines_of_others_are_no_volumes(own_state: Path) -> None:
+    """A copy of ours for another path neither: its id is that of the volume it was made for."""
+    line = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=1g",))
+    copy = line.replace(b" /mnt/data ", b" /mnt/copy ")
+    (own_state / "fstab").write_bytes(b"tmpfs /mnt/theirs tmpfs size=1g 0 0\n" + copy)
+    assert volume_statuses() == ()
+    (own_state / "fstab").write_bytes(b"tmpfs /mnt/theirs tmpfs size=1g 0 0\n" + line)
+    assert [each.path for each in volume_statuses()] == [PATH]

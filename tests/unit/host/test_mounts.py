@@ -1,0 +1,45 @@
+"""Which of several mounts a path lies on, and which one is hidden: by made-up ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostprep.host.mounts import Mount, mount_at, mount_containing, mount_over
+
+
+def mount(number: int, target: str) -> Mount:
+    return Mount(number, 1, f"0:{number}", "/", target, "tmpfs", "x", ("rw",), ("rw",))
+
+
+ROOT, DATA, INNER, AGAIN = (
+    mount(20, "/"),
+    mount(21, "/data"),
+    mount(22, "/data/inner"),
+    mount(23, "/data"),
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "lies_on"),
+    [
+        ("/", ROOT),
+        ("/database", ROOT),
+        ("/data", AGAIN),  # the later of two covers the earlier
+        ("/data/x", AGAIN),
+        ("/data/inner/x", INNER),
+    ],
+)
+def test_a_path_lies_on_the_longest_and_the_last(path: str, lies_on: Mount) -> None:
+    assert mount_containing(path, (ROOT, DATA, INNER, AGAIN)) is lies_on
+    assert mount_containing(path, ()) is None
+
+
+def test_of_two_on_one_path_the_later_is_seen() -> None:
+    assert mount_at("/data", (ROOT, DATA, AGAIN)) is AGAIN
+    assert mount_at("/data/x", (ROOT, DATA, AGAIN)) is None
+
+
+def test_what_came_later_above_hides_it_and_nothing_else_does() -> None:
+    assert mount_over(INNER, (ROOT, DATA, INNER, AGAIN)) is AGAIN
+    assert mount_over(INNER, (ROOT, DATA, AGAIN, INNER)) is None
+    assert mount_over(DATA, (ROOT, DATA, INNER, AGAIN)) is None  # one on the path itself is another
