@@ -199,6 +199,13 @@ def test_a_changed_byte_is_found_by_reading_alone(staged: Record) -> None:
     assert read_through(staged, seconds=60, processes=1).wrong == ((FILE, "has other content"),)
 
 
+def test_what_goes_on_behind_what_was_staged_is_found_by_reading(staged: Record) -> None:
+    with Path(staged.target, FILE).open("ab") as file:
+        file.write(b"more")
+    found = read_through(staged, seconds=60, processes=1)
+    assert found.wrong == ((FILE, "has another size"),)
+
+
 def test_reading_makes_no_directory_that_somebody_removed(staged: Record) -> None:
     shutil.rmtree(Path(staged.target, "class-1"))
     before = snapshot(Path(staged.target))
