@@ -278,6 +278,51 @@ def test_symlinks_are_copied_as_they_are(pair: Pair) -> None:
         assert pair.differ() == []
 
 
+@pytest.mark.parametrize(
+    ("directory", "content", "out"),
+    [
+        ("", "/etc", True),
+        ("", "..", True),
+        ("a", "..", False),
+        ("a", "../..", True),
+        ("a", "../../c", True),
+        ("a/b", "../../c", False),
+        ("", "a/../../c", True),
+        ("", "..c", False),
+    ],
+)
+def test_which_symlinks_lead_out(directory: str, content: str, out: bool) -> None:
+    assert copying.leads_out(directory, content) is out
+
+
+def test_what_became_something_else_is_not_tried_again(pair: Pair) -> None:
+    file = pair.source / "file"
+    file.write_bytes(b"was a file")
+    entry = pair.entry("file")
+    file.unlink()
+    file.symlink_to("elsewhere")
+    with pytest.raises(Changed):
+        copying.copy_again(entry, pair.source_fd, pair.target_fd, pair.style, pair.buffer)
+    assert not list(pair.target.iterdir())
+
+
+def test_what_is_written_until_it_is_tried_again_is_copied_as_it_is_then(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = pair.source / "file"
+    file.write_bytes(b"one")
+    entry = pair.entry("file")
+
+    def settle(times_ns: tuple[int, ...]) -> bool:
+        assert times_ns == (entry.mtime_ns,)
+        file.write_bytes(b"another")
+        return True
+
+    monkeypatch.setattr(copying, "settle", settle)
+    now, _ = copying.copy_again(entry, pair.source_fd, pair.target_fd, pair.style, pair.buffer)
+    assert now == pair.entry("file") and (pair.target / "file").read_bytes() == b"another"
+
+
 def test_a_symlink_that_changed_meanwhile_leaves_nothing(pair: Pair) -> None:
     (pair.source / "link").symlink_to("first")
     entry = pair.entry("link")._replace(mtime_ns=1)
