@@ -90,7 +90,7 @@ def test_what_root_staged_is_not_a_users_to_remove(
     monkeypatch.delenv("HOSTPREP_STATE_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", str(safe_dir / "home"))
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    for words in (["data"], ["data", "--dry-run"]):
+    for words in (["data"], ["data", "--dry-run"], ["data", "--forget"]):
         found = hostprep("unstage", *words, expect=1)
         assert "was staged by root; nothing was changed" in found["error"]["message"]
         assert "sudo" in found["error"]["hint"]
