@@ -42,6 +42,17 @@ def disk(safe_dir: Path) -> Path:
     return path
 
 
+def test_the_same_path_on_two_disks_is_two_places(disk: Path, safe_dir: Path) -> None:
+    other = safe_dir / "other"
+    other.mkdir()
+    mount("-t", "tmpfs", "-o", "size=64M", "other", other)
+    source = make_source(other / "data", directories=1, files=2)
+    hostprep("stage", source, "--to", disk)
+    before = snapshot(source)
+    assert hostprep("unstage", "data")["left"] == []
+    assert snapshot(source) == before and not (disk / "data").exists()
+
+
 def test_what_is_bound_onto_itself_is_where_it_was(source: Path, disk: Path) -> None:
     # So a service sees it that names it in ReadWritePaths=.
     target = disk / "datasets"
