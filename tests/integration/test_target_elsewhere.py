@@ -53,6 +53,16 @@ def test_the_same_path_on_two_disks_is_two_places(disk: Path, safe_dir: Path) ->
     assert snapshot(source) == before and not (disk / "data").exists()
 
 
+def test_neither_lies_in_the_other_by_a_mount(source: Path, safe_dir: Path) -> None:
+    """Of an unstaging nothing else tells that."""
+    alias = safe_dir / "alias"
+    alias.mkdir()
+    mount("--bind", source.parent, alias)
+    for one, other in (("data", "data/class-1"), ("data/class-1", "data")):
+        with pytest.raises(Refused, match="are the same files by now, or one in the other"):
+            check_apart(str(source.parent / one), str(alias / other))
+
+
 def test_what_is_bound_onto_itself_is_where_it_was(source: Path, disk: Path) -> None:
     # So a service sees it that names it in ReadWritePaths=.
     target = disk / "datasets"
