@@ -47,7 +47,7 @@ def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Rec
     do so at every run.
     """
     files = plan.files
-    if before.phase != "staged" or not plan.published:
+    if not plan.published:
         return False
     if plan.volume is not None and plan.volume.changes:
         return False
@@ -64,4 +64,5 @@ def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Rec
         needed_bytes=before.needed_bytes,
         needed_inodes=before.needed_inodes,
     )
+    # That of a run that was cut short has another phase.
     return same == before and set(record.skipped) == set(before.skipped)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
+from hostprep.errors import Refused
 from hostprep.staging import unstage as unstaging
 from hostprep.staging.target import private as private_module
 from tests.kit.compare import differences
@@ -589,6 +592,32 @@ def test_what_cannot_begin_leaves_no_record(
     assert hostprep("status")["datasets"] == []
 
 
+def test_what_cannot_begin_keeps_what_an_earlier_run_has_copied(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise Refused("not this time")
+
+    for step in ("stage.publish_new", "preparing.check_names"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"hostprep.staging.{step}", refuse)
+            told = run_staging(source, target)
+            assert "not this time" in told["error"]["message"]
+    (known,) = hostprep("status")["datasets"]
+    assert known["state"] == "interrupted"
+    assert hostprep("stage", source, "--to", target)["resumed_files"] > 100
+    assert differences(source, target / "data", owners=True) == []
+
+
+def run_staging(source: Path, target: Path) -> dict[str, Any]:
+    """Stage what is refused or fails."""
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(io.StringIO()):
+        assert run(["stage", str(source), "--to", str(target), "--json"])
+    found: dict[str, Any] = json.loads(stdout.getvalue())
+    return found
+
+
 def in_the_middle() -> None:
     """Die when some of the data set, which is hidden by then, is removed."""
     unlink = os.unlink
@@ -619,6 +648,7 @@ def test_what_takes_the_place_of_one_that_was_hidden_stays_and_the_rest_goes(
     before = snapshot(theirs)
     planned = hostprep("unstage", "data", "--dry-run")
     assert planned["in_its_place"] == str(theirs)
+    assert "unmount" not in [change["action"] for change in planned["changes"]]
     told = run_hostprep("unstage", "data")
     assert told.returncode == 0
     assert f"left alone, not staged by hostprep: {theirs}" in told.stderr

@@ -100,6 +100,14 @@ def moved_back(path: Path) -> None:
     os.utime(path, ns=(was, was - 1))
 
 
+def exchanged(path: Path) -> None:
+    """Put a symlink in a file's place, with its time."""
+    was = path.stat().st_mtime_ns
+    path.unlink()
+    path.symlink_to("2.bin")
+    os.utime(path, ns=(was, was), follow_symlinks=False)
+
+
 _CHANGES: dict[str, tuple[Callable[[Path, Path], object], set[str]]] = {
     "nothing": (lambda source, copy: None, set()),
     "content": (lambda source, copy: rewrite(source / "b/1.bin", b"new"), {"b"}),
@@ -129,6 +137,7 @@ _CHANGES: dict[str, tuple[Callable[[Path, Path], object], set[str]]] = {
     ),
     "copy shorter": (lambda source, copy: rewrite(copy / "b/1.bin", b"other"), {"b"}),
     "copy with another time": (lambda source, copy: moved_back(copy / "b/1.bin"), {"b"}),
+    "copy a symlink of its time": (lambda source, copy: exchanged(copy / "b/1.bin"), {"b"}),
     "copy gone": (lambda source, copy: (copy / "a/deep/1.bin").unlink(), {"a/deep"}),
     "copy linked": (
         lambda source, copy: (copy.parent / "aside").hardlink_to(copy / "c/1.bin"),

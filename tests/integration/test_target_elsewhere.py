@@ -13,6 +13,7 @@ from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.record.records import load_record, save_record
 from hostprep.staging.target.apart import check_apart
+from hostprep.staging.target.place import moved_refusal
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
 from tests.kit.stagecraft import (
@@ -40,6 +41,38 @@ def disk(safe_dir: Path) -> Path:
     path.mkdir()
     mount("-t", "tmpfs", "-o", "size=64M", "disk", path)
     return path
+
+
+def test_the_same_path_on_two_disks_is_two_places(disk: Path, safe_dir: Path) -> None:
+    other = safe_dir / "other"
+    other.mkdir()
+    mount("-t", "tmpfs", "-o", "size=64M", "other", other)
+    source = make_source(other / "data", directories=1, files=2)
+    hostprep("stage", source, "--to", disk)
+    before = snapshot(source)
+    assert hostprep("unstage", "data")["left"] == []
+    assert snapshot(source) == before and not (disk / "data").exists()
+
+
+def test_neither_lies_in_the_other_by_a_mount(source: Path, safe_dir: Path) -> None:
+    """Of an unstaging nothing else tells that."""
+    alias = safe_dir / "alias"
+    alias.mkdir()
+    mount("--bind", source.parent, alias)
+    for one, other in (("data", "data/class-1"), ("data/class-1", "data")):
+        with pytest.raises(Refused, match="are the same files by now, or one in the other"):
+            check_apart(str(source.parent / one), str(alias / other))
+
+
+def test_where_nothing_tells_which_disk_it_is_another_mount_is_not_taken_for_it(
+    source: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", disk)
+    record = load_record("data", str(disk / "data"))
+    assert record is not None and moved_refusal(record) is None
+    unmount(disk)
+    monkeypatch.setattr("hostprep.staging.target.place.place_on_disk", lambda directory: None)
+    assert moved_refusal(replace(record, target_place=None)) is not None
 
 
 def test_what_is_bound_onto_itself_is_where_it_was(source: Path, disk: Path) -> None:

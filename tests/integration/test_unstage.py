@@ -29,10 +29,12 @@ from tests.kit.compare import differences
 from tests.kit.stagecraft import (
     hostprep,
     make_private,
+    mount,
     only_dataset,
     rewrite,
     run_hostprep,
     snapshot,
+    unmount,
 )
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -88,7 +90,7 @@ def test_what_root_staged_is_not_a_users_to_remove(
     monkeypatch.delenv("HOSTPREP_STATE_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", str(safe_dir / "home"))
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    for words in (["data"], ["data", "--dry-run"]):
+    for words in (["data"], ["data", "--dry-run"], ["data", "--forget"]):
         found = hostprep("unstage", *words, expect=1)
         assert "was staged by root; nothing was changed" in found["error"]["message"]
         assert "sudo" in found["error"]["hint"]
@@ -808,6 +810,48 @@ def test_what_an_update_had_added_by_then_is_ours(half_updated: Path, source: Pa
     rewrite(source / "class-1/added", b"newer still")
     hostprep("stage", source, "--to", half_updated.parent)
     assert differences(source, half_updated, owners=True) == []
+
+
+def test_so_is_a_directory_that_it_had_made(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    hostprep("stage", source, "--to", target)
+    (source / "new/deep").mkdir(parents=True)
+    (source / "new/deep/file").write_bytes(b"new")
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.stage.finish_directories", stop)
+        hostprep("stage", source, "--to", target, expect=130)
+    assert (target / "data/new/deep/file").exists()
+    shutil.rmtree(source / "new")
+    assert hostprep("stage", source, "--to", target)["left"] == []
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_nothing_is_removed_where_the_line_in_fstab_could_not_be(
+    source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise HostprepError("fstab cannot be replaced and is as it was")
+
+    hostprep("stage", source, *into(volume, "--fstab"))
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.unstage.check_line_removal", refuse)
+        hostprep("unstage", "data", "--fstab", expect=1)
+    assert differences(source, volume / "data", owners=True) == []
+    assert hostprep("unstage", "data", "--fstab")["unmounted"] is True
+
+
+def test_a_target_that_is_read_only_is_refused(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    mount("--bind", target, target)
+    mount("-o", "remount,bind,ro", target)
+    told = hostprep("unstage", "data", expect=5)["error"]["message"]
+    assert "is mounted read-only; nothing was changed" in told
+    unmount(target)
+    assert hostprep("unstage", "data")["left"] == []
 
 
 def test_nothing_is_hidden_in_a_directory_of_somebody_else(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,29 @@ def test_holes_of_what_is_copied_again_count_once(
     private.close()
     left = (1, 5, 3) if twice else (2, (1 << 20) + 5, (1 << 20) + 3)
     assert (first.files, first.bytes, first.hole_bytes) == left
+
+
+def test_what_differs_and_is_gone_from_the_source_by_then_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").mkdir()
+    source_fd, parent_fd = (os.open(path, os.O_RDONLY) for path in (tmp_path / "source", tmp_path))
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    os.close(os.open("gone", os.O_CREAT | os.O_RDWR, dir_fd=private.tree_fd))
+    private.replace_journals([encode_line("", [Recorded("gone", "f", 5, 1, 0o644, 0, 0, "00")])])
+    found = iter([[("gone", "differs")], []])
+    monkeypatch.setattr(checking, "_check_private", lambda *_, **__: next(found))
+
+    def copy(plan: CopyPlan) -> Copied:
+        assert not plan.batches
+        return Copied()
+
+    copied = Copied(1, 5)
+    check_written(source_fd, private, copied, 1, Silent(), copy, gentle=False)
+    assert [(each.path, each.failed) for each in copied.problems] == [("gone", True)]
+    assert (copied.files, copied.bytes) == (0, 0) and os.listdir(private.tree_fd) == []
+    with closing(ManifestIndex(private.journals())) as journal:
+        assert journal.count() == 0
+    for descriptor in (source_fd, parent_fd):
+        os.close(descriptor)
+    private.close()

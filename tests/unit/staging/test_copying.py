@@ -15,7 +15,7 @@ import xxhash
 
 from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.metadata import CopyStyle
-from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, WrongSize, new_buffer
+from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, Differs, WrongSize, new_buffer
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DirCache
@@ -276,6 +276,83 @@ def test_symlinks_are_copied_as_they_are(pair: Pair) -> None:
         copied = copying.copy_symlink(entry, pair.source_fd, pair.target_fd, pair.style)
         assert copied == (entry, target)
         assert pair.differ() == []
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_is_written_differently_is_found_by_reading_it_back(
+    sparse: bool, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(pair.source / "file", "wb") as file:
+        file.write(b"x" * 8192)
+        file.truncate(MIB if sparse else 8192)
+    assert pair.entry("file").is_sparse is sparse
+    write = transfer._write_fully
+    monkeypatch.setattr(
+        transfer,
+        "_write_fully",
+        lambda target, data, offset: write(target, memoryview(bytes(len(data))), offset),
+    )
+    if pair.style.verify is not Verify.READBACK:
+        pair.copy("file")
+        return
+    with pytest.raises(Differs):
+        pair.copy("file")
+    assert not list(pair.target.iterdir())
+
+
+def test_short_writes_are_written_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pair.source / "file").write_bytes(os.urandom(5000))
+    write = os.pwrite
+    monkeypatch.setattr(
+        transfer.os, "pwrite", lambda target, data, at: write(target, data[:999], at)
+    )
+    pair.copy("file")
+    assert pair.differ() == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "content", "out"),
+    [
+        ("", "/etc", True),
+        ("", "..", True),
+        ("a", "..", False),
+        ("a", "../..", True),
+        ("a", "../../c", True),
+        ("a/b", "../../c", False),
+        ("", "a/../../c", True),
+        ("", "..c", False),
+    ],
+)
+def test_which_symlinks_lead_out(directory: str, content: str, out: bool) -> None:
+    assert copying.leads_out(directory, content) is out
+
+
+def test_what_became_something_else_is_not_tried_again(pair: Pair) -> None:
+    file = pair.source / "file"
+    file.write_bytes(b"was a file")
+    entry = pair.entry("file")
+    file.unlink()
+    file.symlink_to("elsewhere")
+    with pytest.raises(Changed):
+        copying.copy_again(entry, pair.source_fd, pair.target_fd, pair.style, pair.buffer)
+    assert not list(pair.target.iterdir())
+
+
+def test_what_is_written_until_it_is_tried_again_is_copied_as_it_is_then(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = pair.source / "file"
+    file.write_bytes(b"one")
+    entry = pair.entry("file")
+
+    def settle(times_ns: tuple[int, ...]) -> bool:
+        assert times_ns == (entry.mtime_ns,)
+        file.write_bytes(b"another")
+        return True
+
+    monkeypatch.setattr(copying, "settle", settle)
+    now, _ = copying.copy_again(entry, pair.source_fd, pair.target_fd, pair.style, pair.buffer)
+    assert now == pair.entry("file") and (pair.target / "file").read_bytes() == b"another"
 
 
 def test_a_symlink_that_changed_meanwhile_leaves_nothing(pair: Pair) -> None:

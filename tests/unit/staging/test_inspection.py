@@ -199,6 +199,22 @@ def test_a_changed_byte_is_found_by_reading_alone(staged: Record) -> None:
     assert read_through(staged, seconds=60, processes=1).wrong == ((FILE, "has other content"),)
 
 
+def test_what_goes_on_behind_what_was_staged_is_found_by_reading(staged: Record) -> None:
+    with Path(staged.target, FILE).open("ab") as file:
+        file.write(b"more")
+    found = read_through(staged, seconds=60, processes=1)
+    assert found.wrong == ((FILE, "has another size"),)
+
+
+def test_what_was_staged_without_a_hash_is_not_said_to_differ(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source", directories=1, files=2)
+    hostprep("stage", source, "--to", tmp_path / "to", "--name", "data", "--verify", "none")
+    record = load_record("data", str(tmp_path / "to" / "data"))
+    assert record is not None
+    found = read_through(record, seconds=60, processes=1)
+    assert (found.files, found.whole, found.wrong) == (0, True, ())
+
+
 def test_reading_makes_no_directory_that_somebody_removed(staged: Record) -> None:
     shutil.rmtree(Path(staged.target, "class-1"))
     before = snapshot(Path(staged.target))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hostprep.errors import HostprepError
 from hostprep.staging.model import Recorded, Skipped
+from hostprep.staging.record import manifest
 from hostprep.staging.record.damage import has_lost
 from hostprep.staging.record.journal import Journal, record
 from hostprep.staging.record.manifest import (
@@ -201,6 +202,30 @@ def test_the_later_of_two_records_counts(tmp_path: Path) -> None:
     index = ManifestIndex([manifest_path(tmp_path), extra])
     assert index.records("a") == {"x": one("x", 2), "y": one("y", 3)}
     index.close()
+
+
+def test_of_an_update_that_was_cut_short_no_part_has_what_a_later_one_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "_PART_BYTES", 10)
+    write_manifest(tmp_path, [encode_line("a", [one(name, 1)]) for name in "xy"], durable=True)
+    for whole in (False, True):
+        index = ManifestIndex([manifest_path(tmp_path)])
+        found = list(index.parts("a", 0.9))
+        index.close()
+        assert len(found) == (1 if whole else 2)
+        if not whole:
+            extend_manifest(tmp_path, [encode_line("a", [one("x", 2)])], durable=False)
+    assert found == [{"x": one("x", 2), "y": one("y", 1)}]
+
+
+def test_what_is_added_is_written_before_it_is_flushed_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    extend_manifest(tmp_path, [encode_line("a", [one("x", 1)])], durable=True)
+    assert sizes == [manifest_path(tmp_path).stat().st_size]
 
 
 def test_what_an_update_that_was_cut_short_was_to_add_is_told_from_what_it_was_to_replace(

@@ -164,6 +164,9 @@ def test_what_was_not_made_for_it_is_refused_and_stays(tmp_path: Path, parent_fd
     refused()
     (private / "info.json").unlink()
     (private / "tree").rmdir()
+    os.mkfifo(private / "info.json")  # which has no size, either, as what a killed run left
+    refused()
+    (private / "info.json").unlink()
     (private / "info.json").write_text("[somebody's")
     refused()
     (private / "tree").mkdir()
@@ -205,6 +208,23 @@ def test_what_is_exchanged_as_it_is_made_is_refused_and_stays(
     with pytest.raises(Refused, match="is not a private directory of this user"):
         prepare(parent_fd, {"target": str(tmp_path / "data")})
     assert os.listdir(tmp_path / ".hostprep-data") == ["precious"]
+
+
+def test_what_is_put_into_it_as_it_is_claimed_is_not_published(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by whoever had it open while others could write to it."""
+    chown, tree = os.fchown, tmp_path / ".hostprep-data/tree"
+
+    def meanwhile(descriptor: int, uid: int, gid: int) -> None:
+        tree.mkdir()
+        (tree / "theirs").write_bytes(b"somebody's")
+        chown(descriptor, uid, gid)
+
+    monkeypatch.setattr(os, "fchown", meanwhile)
+    with pytest.raises(Refused, match="is not a private directory of this user"):
+        prepare(parent_fd, {"target": str(tmp_path / "data")})
+    assert (tree / "theirs").read_bytes() == b"somebody's"
 
 
 def test_its_journals_are_replaced_and_dropped_and_nothing_else(

@@ -19,6 +19,7 @@ from hostprep.staging.publishing.publish import (
     check_places,
     discard,
     drop_unrecorded,
+    has_names,
     open_published,
     publish_new,
     publish_update,
@@ -160,6 +161,22 @@ def test_what_changed_since_the_plan_stays(target: Target) -> None:
     assert target.contents() == {"gone": "somebody's", "away/new": "somebody's"}
 
 
+def test_what_changes_while_others_of_its_directory_go_stays(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(target.data, {"a": "1", "b": "1"})
+    manifest = target.manifest("a", "b")
+    unlink = os.unlink
+
+    def meanwhile(name: str, *, dir_fd: int) -> None:
+        unlink(name, dir_fd=dir_fd)
+        fill(target.data, {"b": "somebody's"})
+
+    monkeypatch.setattr(os, "unlink", meanwhile)
+    assert target.update(manifest, CopyPlan(delete=["a", "b"])) == ["b"]
+    assert target.contents() == {"b": "somebody's"}
+
+
 @pytest.mark.parametrize("name", ["new", "sub/new"])
 def test_a_place_that_somebody_took_is_left(name: str, target: Target) -> None:
     fill(target.data, {"sub/old": "1"})
@@ -291,6 +308,15 @@ def test_what_is_in_no_journal_is_dropped_but_for_links(target: Target) -> None:
     drop_unrecorded(target.private, [encode_line("sub", [recorded(target.tree / "sub/link")])])
     left = {str(path.relative_to(target.tree)) for path in target.tree.rglob("*")}
     assert left == {"whole", "sub", "sub/link"}
+
+
+def test_where_directories_have_no_size_their_names_are_listed(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "_NAME_SIZE", 10**9)  # as in ramfs, whose directories have none
+    fill(target.tree, {"a": "", "sub/b": ""})
+    for least in (3, 4):
+        assert has_names(target.private.tree_fd, ["", "sub", "gone"], least) is (least == 3)
 
 
 def test_only_a_directory_is_a_published_data_set(target: Target) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.staging import observer
+from hostprep.staging import unstage as unstaging
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing import removing
 from hostprep.staging.record.manifest import decode_line, manifest_path
@@ -163,6 +166,25 @@ def test_it_is_hidden_before_it_is_removed(staged: Staged) -> None:
     assert "holds files that hostprep did not stage" in (staged.refusal(None) or "")
     assert staged.remove_hidden() == () and os.listdir(staged.private) == []
     assert staged.refusal(None) is None
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_without_room_to_hide_it_it_goes_where_it_lies(
+    code: int, staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    staged.private.rmdir()
+    plan, before = plan_unstage(staged.record, fstab=False), snapshot(staged.copy)
+    monkeypatch.setattr(unstaging, "open_or_make", fail)
+    if code == errno.EIO:
+        with pytest.raises(HostprepError, match="could not be removed: Input/output error"):
+            unstage(plan, Silent())
+        assert snapshot(staged.copy) == before
+        return
+    assert unstage(plan, Silent()).foreign == ()
+    assert not staged.copy.exists() and load_record("data", staged.record.target) is None
 
 
 def test_where_it_cannot_be_hidden_it_is_as_it_was(staged: Staged) -> None:

@@ -202,6 +202,39 @@ def test_what_comes_back_differently_is_taken_away(
     assert list(pair.target.iterdir()) == []
 
 
+@pytest.mark.parametrize("verify", Verify)
+def test_what_is_not_written_in_one_go_is_left_to_others(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a target that is nearly full: nothing else tells of it where it is not read back."""
+    pair, write = Pair(tmp_path, verify), os.write
+    pair.file.write_bytes(b"written")
+    monkeypatch.setattr(small.os, "write", lambda target, data: write(target, data[:-1]))
+    with pytest.raises(Unusual):
+        pair.copy()
+    assert list(pair.target.iterdir()) == []
+
+
+def test_what_grows_after_it_was_read_is_left_to_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writes of one tick of the kernel's clock leave the same time."""
+    pair.file.write_bytes(b"as it was")
+    moment, read = pair.file.stat().st_mtime_ns, os.read
+
+    def then_grow(source: int, size: int) -> bytes:
+        data = read(source, size)
+        with pair.file.open("ab") as file:
+            file.write(b", and more")
+        os.utime(pair.file, ns=(moment, moment))
+        return data
+
+    monkeypatch.setattr(small.os, "read", then_grow)
+    with pytest.raises(Unusual):
+        pair.copy()
+    assert list(pair.target.iterdir()) == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which may give files away")
 def test_the_owner_is_kept(pair: Pair) -> None:
     pair.file.write_bytes(b"x")
@@ -246,12 +279,14 @@ def test_a_symlink_arrives_with_its_times(pair: Pair, monkeypatch: pytest.Monkey
     assert looked_at.count("file") == 3
 
 
-def test_a_symlink_that_changed_is_left_to_others(pair: Pair) -> None:
+@pytest.mark.parametrize("content", ["somewhere else", "ELSEWHERE"])
+def test_a_symlink_that_changed_is_left_to_others(content: str, pair: Pair) -> None:
     pair.file.symlink_to("elsewhere")
+    os.utime(pair.file, ns=(5, 5), follow_symlinks=False)
 
     def other(path: Path) -> None:
         path.unlink()
-        path.symlink_to("somewhere else")
+        path.symlink_to(content)
 
     with pytest.raises(Unusual):
         pair.copy(meanwhile=other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,20 @@ def test_where_the_first_is_gone_the_link_fails(trees: Trees) -> None:
     assert problem.reason == "the hard link to a/one failed: No such file or directory"
 
 
+def test_a_target_that_is_full_is_no_fault_of_a_link(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = trees.copied()
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(OSError, match="No space left"):
+        trees.link(copied)
+    assert copied.problems == []
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def directory(path: str, mode: int = 0o755) -> Entry:
     return Entry(path.rpartition("/")[2], 0o040000 | mode, 4096, 5, 6, 7, 8, 2, 9, 10)
 
@@ -183,3 +198,13 @@ def test_names_are_tried_that_are_odd_or_have_such_a_problem_below_them(
     published_fd = trees.published_fd if published else None
     assert leave_out_unholdable(directories, problems, trees.private.tree_fd, published_fd) == []
     assert sorted(os.listdir(trees.tree)) == sorted({*tried, "odd?", "plain"})
+
+
+def test_a_full_target_is_not_said_to_hold_no_such_name(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directories = {path: directory(path) for path in ("", "odd?")}
+    monkeypatch.setattr(os, "mkdir", full)
+    with pytest.raises(OSError, match="No space left"):
+        leave_out_unholdable(directories, [], trees.private.tree_fd, None)
+    assert list(directories) == ["", "odd?"]

@@ -38,10 +38,12 @@ class Staged:
         private: Path | None = None,
         unreadable: str | None = None,
         told: Silent | None = None,
+        suspect: frozenset[str] = frozenset(),
     ) -> CopyPlan:
         """Plan an update, over what an interrupted run left in ``private`` too.
 
-        ``unreadable`` is a directory of the source that could not be read, though root can.
+        ``unreadable`` is a directory of the source that could not be read, though root can;
+        ``suspect`` is what a full check has found.
         """
         paths = [self.source, self.copy, *([] if private is None else [private])]
         descriptors = [os.open(path, DIRECTORY_FLAGS) for path in paths]
@@ -62,6 +64,7 @@ class Staged:
                 journal=journal,
                 published_fd=descriptors[1],
                 private_fd=None if private is None else descriptors[2],
+                suspect=suspect,
                 observer=told,
             )
         finally:
@@ -92,11 +95,11 @@ def test_how_far_the_comparison_is_is_told(staged: Staged, monkeypatch: pytest.M
     assert told == sorted(told) and told[-1] == kept > 0
 
 
-@pytest.mark.parametrize("cut_short", ["nothing", "copies", "an update"])
-def test_after_a_run_that_was_cut_short_nothing_is_passed_by(
+@pytest.mark.parametrize("cut_short", ["nothing", "copies", "an update", "found to differ"])
+def test_after_a_run_that_was_cut_short_or_a_full_check_nothing_is_passed_by(
     cut_short: str, staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it left is to be found, also where the copy and its source are as they were."""
+    """What was left or found is dealt with, also where copy and source look as they were."""
     passed: list[bool] = []
 
     def find_standing(*args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -109,13 +112,24 @@ def test_after_a_run_that_was_cut_short_nothing_is_passed_by(
         private.mkdir()
     if cut_short == "an update":
         staged.promise("", Recorded("new", "f", 1, 0, 0o644, 0, 0, None, ""))
-    staged.plan(private)
+    suspect = {"class-1/images/001.bin"} if cut_short == "found to differ" else ()
+    assert staged.plan(private, suspect=frozenset(suspect)).copied.files == len(suspect)
     assert passed == ([True] if cut_short == "nothing" else [])
 
 
 def test_nothing_is_to_be_done_where_nothing_has_changed(staged: Staged) -> None:
     plan = staged.plan()
     assert plan.nothing_to_do and not plan.foreign and not plan.skipped and not plan.discard
+
+
+@pytest.mark.parametrize("what", ["delete", "delete_directories", "make_directories"])
+def test_whatever_is_to_be_done_is_not_nothing(what: str) -> None:
+    assert not CopyPlan(**{what: ["x"]}).nothing_to_do
+
+
+def test_what_somebody_made_of_the_mode_of_a_directory_is_undone(staged: Staged) -> None:
+    (staged.copy / "class-1").chmod(0o700)
+    assert staged.plan().make_directories == ["class-1"]
 
 
 def test_of_a_directory_that_is_gone_only_what_is_as_staged_goes(staged: Staged) -> None:
@@ -185,6 +199,16 @@ def test_of_an_interrupted_run_what_the_source_has_not_is_discarded(
     (private / "class-2").write_bytes(b"a file, before it was a directory")
     (private / "class-1/images/torn").write_bytes(b"on no record")
     assert set(staged.plan(private).discard) == {"gone", "class-2", "class-1/images/torn"}
+
+
+def test_of_what_cannot_be_read_now_nothing_is_taken_up(staged: Staged, tmp_path: Path) -> None:
+    """Whether it is still as it was copied nobody can tell."""
+    private = tmp_path / "tree"
+    for path in ("class-1/images/001.bin", "class-1/gone/001.bin"):
+        (private / path).parent.mkdir(parents=True)
+        (private / path).write_bytes(b"copied before")
+    found = staged.plan(private, unreadable="class-1").discard
+    assert set(found) == {"class-1/images", "class-1/gone"}
 
 
 def test_below_what_cannot_be_read_nothing_is_gone_or_forgotten(staged: Staged) -> None:
