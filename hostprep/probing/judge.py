@@ -14,9 +14,9 @@ from hostprep.probing.model import (
     SMALL_FILES,
     Fewer,
     FioRun,
-    Load,
     Measured,
     SmallFiles,
+    SmallRun,
 )
 from hostprep.probing.others import held_up_by_others
 from hostprep.probing.processors import held_back, held_back_in_memory
@@ -140,14 +140,12 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         text = f"{share:.0%} of the file that was read stayed in memory: a layer of it is a tmpfs"
         reasons += [Reason("in_memory", text, of) for of in (SEQUENTIAL_READS, RANDOM_READS)]
     for run in measured.fio:
-        what, of = run.words, run.of
-        least = _least_of_fio(measured, run)
         if not measured.layout_holes:
-            reasons += _not_delivered(what, of, run.read_bytes, run.load, least)
-        reasons += held_back(what, of, run.load)
+            reasons += _not_delivered(run, run.read_bytes, _least_of_fio(measured, run))
+        reasons += held_back(run)
         if not measured.direct and run.load.device_bytes is None:
-            text = f"{what} could not avoid the page cache, nor see what it gave"
-            reasons.append(Reason("buffered", text, of))
+            text = f"{run.words} could not avoid the page cache, nor see what it gave"
+            reasons.append(Reason("buffered", text, run.of))
     if measured.small is not None:
         compressed = measured.compressed and measured.small.source == "dataset"
         least = _DELIVERED_COMPRESSED_AT_LEAST if compressed else _DELIVERED_AT_LEAST
@@ -155,11 +153,9 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         if sparse:
             reasons.append(Reason("holes", _holes(measured), SMALL_FILES))
         for small in measured.small.cold:
-            what = small.words
-            read_bytes = small.read_bytes + small.again_bytes
             if not sparse:
-                reasons += _not_delivered(what, SMALL_FILES, read_bytes, small.load, least)
-            reasons += held_back(what, SMALL_FILES, small.load)
+                reasons += _not_delivered(small, small.read_bytes + small.again_bytes, least)
+            reasons += held_back(small)
         share = measured.small.cached_share
         if share is not None and share > _CACHED_AT_MOST:
             why = "a program holds them there"
@@ -288,11 +284,12 @@ def _least_of_fio(measured: Measured, run: FioRun) -> float:
     return _DELIVERED_AT_LEAST
 
 
-def _not_delivered(what: str, of: str, read_bytes: int, load: Load, least: float) -> list[Reason]:
-    if load.device_bytes is None or load.device_bytes >= least * read_bytes:
+def _not_delivered(run: FioRun | SmallRun, read_bytes: int, least: float) -> list[Reason]:
+    delivered = run.load.device_bytes
+    if delivered is None or delivered >= least * read_bytes:
         return []
     text = (
-        f"{what} read {format_bytes(read_bytes)}, but the disks delivered only "
-        f"{format_bytes(load.device_bytes)}: a cache answered"
+        f"{run.words} read {format_bytes(read_bytes)}, but the disks delivered only "
+        f"{format_bytes(delivered)}: a cache answered"
     )
-    return [Reason("not_delivered", text, of)]
+    return [Reason("not_delivered", text, run.of)]
