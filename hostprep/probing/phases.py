@@ -59,7 +59,7 @@ _FIXED_SECONDS = _FIO_SECONDS + 0.6
 _ELASTIC = _ONE + _SEVERAL + _WARM_STEPS * _WARM + _LAYOUT
 _LEAST_HEALTH_SECONDS, _MOST_HEALTH_SECONDS = 0.5, 5.0
 _ASKED_FILES = 64  # of the data set: whether they are compressed, whether they can be read
-SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
+_SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 
 class Phases:
@@ -318,17 +318,16 @@ def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:
 
 def health_of(storage: PathStorage, clock: Clock) -> tuple[tuple[str, Health], ...]:
     """Return the SMART of the disks that have it and let it be read, in the time that is left."""
+    read = []
+    for name in disks_with_health(storage):
+        seconds = min(_MOST_HEALTH_SECONDS, max(_LEAST_HEALTH_SECONDS, clock.left()))
+        if (health := read_health(name, timeout_seconds=seconds)) is not None:
+            read.append((name, health))
+    return tuple(read)
+
+
+def disks_with_health(storage: PathStorage) -> list[str]:
+    """Return the disks that are asked for their SMART values, which only root can do."""
     if os.geteuid() != 0:
-        return ()
-    disks = [disk for disk in storage.disks if disk.transport in SMART and not disk.virtual]
-    most = _MOST_HEALTH_SECONDS
-    read = [
-        (
-            disk.name,
-            read_health(
-                disk.name, timeout_seconds=min(most, max(_LEAST_HEALTH_SECONDS, clock.left()))
-            ),
-        )
-        for disk in disks
-    ]
-    return tuple((name, health) for name, health in read if health is not None)
+        return []
+    return [disk.name for disk in storage.disks if disk.transport in _SMART and not disk.virtual]
