@@ -196,7 +196,7 @@ class Measurer:
         Where storage may bind, ``readers`` read at once after that, for a quarter of the time.
         """
         self.observer.note(f"timing the stages of {self.what}")
-        job = {"job": "stages", "files": files, "batch_size": batch_size, "first": 0}
+        job = {"job": "stages", "files": files, "batch_size": batch_size}
         job |= {"seconds": seconds, "readers": readers}
         return self._ask(job, max(seconds, _FIRST_SHARE * self.left()), 0)
 
