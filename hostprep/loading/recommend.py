@@ -14,7 +14,7 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards
-from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, share_of_cpus, starting_point
+from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, starting_point
 from hostprep.loading.failures import Hung, LoaderFailed, unsendable
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
@@ -26,6 +26,7 @@ from hostprep.loading.naming import OWN_LOADER, parts_of
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
+from hostprep.loading.share import share_of_cpus
 from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.judging import report_of
