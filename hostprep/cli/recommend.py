@@ -79,9 +79,9 @@ def recommend(
     """
     from hostprep.host.gpu_bounded import ask_nvml
     from hostprep.host.gpu_driver import read_driver
-    from hostprep.loading.bounds import ranks_here, read_share, visible_gpus
     from hostprep.loading.recommend import from_dataset, from_host, from_loader
     from hostprep.loading.report import Wish, report_fields
+    from hostprep.loading.share import ranks_here, read_share, visible_gpus
     from hostprep.system.last_results import keep_last
 
     if dataset is not None and loader is not None:

@@ -11,7 +11,7 @@ from hostprep.loading.child.opening import TorchMissing
 from hostprep.loading.hazards import CURE_DESCRIPTORS, CURE_PROCESSES, unpicklable_cure
 from hostprep.loading.last_words import essence, is_workers, last_line, own_words, where
 from hostprep.loading.model import Binding, Subject
-from hostprep.loading.naming import OwnLoaderWanted
+from hostprep.loading.naming import OwnLoaderWanted, with_so_many
 from hostprep.system.ending import how_it_ended
 from hostprep.units import format_count, format_number
 
@@ -277,12 +277,11 @@ def step_failed(event: dict[str, Any]) -> Inconclusive:
 
 def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
     """Return the error for a child that had to be killed."""
-    with_workers = f" with {format_count(workers, 'worker')}" if workers else " without workers"
     sentence = {
         "start": "the measuring process did not start",
         "opening": f"{what} was not opened",
-        "opened": f"{what} gave no batch{with_workers}",
-        "first_batch": f"{what} stopped giving batches{with_workers}",
+        "opened": f"{what} gave no batch {with_so_many(workers)}",
+        "first_batch": f"{what} stopped giving batches {with_so_many(workers)}",
     }[phase]
     seen = f"{sentence} within {seconds:.0f} s"
     found = Hung(seen, first_batch_came=phase == "first_batch")

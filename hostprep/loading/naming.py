@@ -1,10 +1,11 @@
-"""The user's loader by its name, ``MODULE:NAME``; pure, so that it is judged before any child."""
+"""How a loader is named, by its user and in sentences; pure: it is judged before any child."""
 
 from __future__ import annotations
 
 import os
 
 from hostprep.errors import Inconclusive, UsageError
+from hostprep.units import format_count
 
 FORM = "MODULE:NAME, the module as `import` takes it"
 OWN_LOADER = "hostprep recommend --loader MODULE:NAME"
@@ -15,6 +16,11 @@ class OwnLoaderWanted(Inconclusive):
 
     Whoever asks again about the files hears the same.
     """
+
+
+def with_so_many(workers: int) -> str:
+    """Return in words with how many workers a loader is used."""
+    return f"with {format_count(workers, 'worker')}" if workers else "without workers"
 
 
 def parts_of(spec: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards
-from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, share_of_cpus, starting_point
+from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, starting_point
 from hostprep.loading.failures import Hung, LoaderFailed, unsendable
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
@@ -26,6 +26,7 @@ from hostprep.loading.naming import OWN_LOADER, parts_of
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
+from hostprep.loading.share import share_of_cpus
 from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.judging import report_of
@@ -79,11 +80,11 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
     began = time.monotonic()
     observer.note(f"listing {directory}")
     listing = list_samples(directory)
-    kind, decoder, notes = _how_to_read(listing)
     undecoded = _undecoded(listing)
+    kind, decoder = _how_to_read(listing, undecoded)
     with _listed(listing, kind, decoder, wish.image_side, directory) as files:
         run = Run(_measurer({"files": files}, directory, host, wish, observer, began), wish, began)
-        run.notes += notes
+        run.notes += _left_out(listing)
         run.listing, run.undecoded = listing, undecoded
         batch_size = wish.batch_size or DEFAULT_BATCH
         torch = importlib.util.find_spec("torch") is not None
@@ -190,18 +191,22 @@ def _measurer(
     )
 
 
-def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
-    """Return the kind to treat the files as, the decoder, and what to note of it."""
+def _left_out(listing: Listing) -> list[str]:
+    """Return, in sentences, which files below the directory are no samples here."""
     notes = [] if listing.whole else ["the directory is large: not all of its files were listed"]
     if listing.others:
         notes.append(f"left out, as of other kinds: {format_count(listing.others, 'file')}")
     if listing.closed:
         count = format_count(listing.closed, "folder")
         notes.append(f"left out, as it cannot be listed: {count}, such as {listing.problem}")
-    if _undecoded(listing) is not None:
-        return "bytes", None, notes
-    fitting = _fitting(listing) if listing.kind == "image" else []
-    return listing.kind, fitting[0] if fitting else None, notes
+    return notes
+
+
+def _how_to_read(listing: Listing, undecoded: Undecoded | None) -> tuple[str, str | None]:
+    """Return the kind to treat the files as, and the decoder, None where there is none to use."""
+    if undecoded is not None:
+        return "bytes", None
+    return listing.kind, _fitting(listing)[0] if listing.kind == "image" else None
 
 
 def _fitting(listing: Listing) -> list[str]:

@@ -75,9 +75,9 @@ class Search:
         That comes first: that no change is needed, or what one gains, rests on it. The model's word
         stands for nothing yet: no more than ``most_at_first`` are staked on it.
         """
-        if current is not None and current <= self._top():
+        if current is not None and current <= self.unfailed():
             self._at(current)
-        start = min(self.curve.proposal(self.gpu_rate), self._top())
+        start = min(self.curve.proposal(self.gpu_rate), self.unfailed())
         self.untried = start
         if most_at_first is not None:
             start = min(start, most_at_first())
@@ -96,9 +96,9 @@ class Search:
         first = self._known(start)
         assert first is not None
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES
-        if start > self._top():
+        if start > self.unfailed():
             # What a worker holds was not known before; so many would hold too much.
-            start = self._top()
+            start = self.unfailed()
             if start < 1 or self._at(start) is None:
                 return
         more = self.curve.rate(2 * start) > (1 + STOP_GAIN) * self.curve.rate(start)
@@ -147,12 +147,13 @@ class Search:
 
     def unfailed(self) -> int:
         """Return how many workers the host bears and no probe has failed with."""
-        return self._top()
+        failed = min((failure.workers for failure in self.failures), default=math.inf)
+        return int(min(self.most(), failed - 1))
 
     def _climb(self, workers: int) -> None:
         # Noise alone gains 5 % now and then; it does not leave processors idle before.
         while not self._enough(workers) and not self._saturated(workers):
-            further = min(2 * workers, self._top())
+            further = min(2 * workers, self.unfailed())
             before, rate = self._known(workers), None
             if further > workers:
                 rate = self._at(further)
@@ -237,10 +238,6 @@ class Search:
     def _saturated(self, workers: int) -> bool:
         used = [p.own_cpus + kept_from(p) for p in self.probes if p.workers == workers]
         return bool(used) and statistics.fmean(used) >= _SATURATED * self.cpus
-
-    def _top(self) -> int:
-        failed = min((failure.workers for failure in self.failures), default=math.inf)
-        return int(min(self.most(), failed - 1))
 
 
 def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:

@@ -91,17 +91,17 @@ class Run:
         measurer.prefetch_factor = self._batches_ahead(cost)
         self._measure_transport()
         self.curve = self._curve_of(cost, self.transport)
+        host = measurer.host
         self.search = Search(
             self.curve,
             self.gpu_rate,
             self._probe,
             self._most,
             lambda: self._pace().affordable(),
-            [alone],
+            probes=[alone],
+            failures=[*self.failures],
+            cpus=min(host.processors_per_rank, host.measured_cpus),
         )
-        host = measurer.host
-        self.search.cpus = min(host.processors_per_rank, host.measured_cpus)
-        self.search.failures += self.failures
         if self.is_stream():
             # Two workers tell whether they share it out. Where they do not, more are of no use.
             self.search.repeat((2,))

@@ -48,7 +48,7 @@ def scan(
     """
     chance = random.Random()
     sample: list[str] = []
-    count = 0
+    count, complete = 0, True
     told = time.monotonic()
     deadline = told + seconds
     left = _LeftOut()
@@ -56,8 +56,8 @@ def scan(
         if name is None:
             now = time.monotonic()
             if now > deadline:
-                chance.shuffle(sample)
-                return Found(count, False, tuple(sample), left.links, left.mounts, left.closed)
+                complete = False
+                break
             if now >= told + _TELL_SECONDS:
                 told = now
                 tell(count)
@@ -68,7 +68,7 @@ def scan(
         elif (place := chance.randrange(count)) < _SAMPLE_FILES:
             sample[place] = name
     chance.shuffle(sample)
-    return Found(count, True, tuple(sample), left.links, left.mounts, left.closed)
+    return Found(count, complete, tuple(sample), left.links, left.mounts, left.closed)
 
 
 @dataclass(slots=True)

@@ -156,14 +156,12 @@ def measure(
     """
     patience = min(_patience(job) + loading_seconds + arriving_seconds, within_seconds)
     reader = StatusReader()
-    rate = 0.0
     meter = Meter(disks)
     with start(arguments(job), wanted_for=_WANTED_FOR, package="fio") as running:
         try:
             for chunk in running.chunks(timeout_seconds=patience):
-                for document in reader.feed(chunk):
-                    rate = reader.rate(document)
-                tell(rate)
+                reader.feed(chunk)
+                tell(reader.rate())
             load = meter.load()
             done = running.wait()
         except CommandFailed:
@@ -190,8 +188,7 @@ class StatusReader:
         self.last: dict[str, Any] | None = None
         self._rest = ""
         self._decoder = json.JSONDecoder()
-        self._before = (0, 0)
-        self._seen: list[tuple[int, int]] = []
+        self._seen = [(0, 0)]  # of each document: milliseconds so far, and bytes
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
         """Take more output in; return the documents that it completed."""
@@ -214,21 +211,16 @@ class StatusReader:
 
     def late_rate(self) -> float | None:
         """Return the bytes a second of about the second half; None where too little was told."""
-        if not self._seen:
-            return None
         end_ms, end_bytes = self._seen[-1]
         half_ms, half_bytes = min(self._seen, key=lambda seen: abs(2 * seen[0] - end_ms))
         if not end_ms < 3 * half_ms < 2 * end_ms:
             return None
         return (end_bytes - half_bytes) * 1000 / (end_ms - half_ms)
 
-    def rate(self, document: dict[str, Any]) -> float:
-        """Return the bytes a second since the document before this one."""
-        read = document["jobs"][0]["read"]
-        then_bytes, then_ms = self._before
-        self._before = read["io_bytes"], read["runtime"]
-        elapsed = read["runtime"] - then_ms
-        return (read["io_bytes"] - then_bytes) * 1000 / elapsed if elapsed > 0 else 0.0
+    def rate(self) -> float:
+        """Return the bytes a second between the last two documents; 0 before the first."""
+        (then_ms, then_bytes), (now_ms, now_bytes) = [(0, 0), *self._seen][-2:]
+        return (now_bytes - then_bytes) * 1000 / (now_ms - then_ms) if now_ms > then_ms else 0.0
 
 
 def _is_result(document: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage
 from hostprep.probing.layout import SMALLEST_BYTES
 from hostprep.probing.model import DEPTHS, Settings, Target
-from hostprep.probing.phases import MADE_SHARE, SMART, room
+from hostprep.probing.phases import MADE_SHARE, disks_with_health, room
 from hostprep.probing.small_files import FEWEST_FILES, MADE_FILES, MEMORY_FOLDER, STAGED_BYTES
 from hostprep.system.own_directory import PROBE_PREFIX
 from hostprep.units import format_bytes, format_count, format_seconds
@@ -56,7 +56,10 @@ def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...
             "what staging in RAM would give",
         )
     )
-    steps += _asked(to.storage)
+    steps += [
+        Intent(f"/dev/{name}", "ask it for its SMART values", "its wear")
+        for name in disks_with_health(to.storage)
+    ]
     steps.append(Intent(str(results), "keep the result, some kilobytes", "for --compare later"))
     steps.append(Intent(path, f"all that in about {format_seconds(settings.seconds)}", "--seconds"))
     return tuple(steps)
@@ -94,10 +97,3 @@ def _written(storage: PathStorage, settings: Settings) -> list[Intent]:
         ),
         Intent(path, f"write a test file of up to {format_bytes(allowed)} into it", why),
     ]
-
-
-def _asked(storage: PathStorage) -> list[Intent]:
-    if os.geteuid() != 0:
-        return []
-    disks = [disk.name for disk in storage.disks if disk.transport in SMART and not disk.virtual]
-    return [Intent(f"/dev/{name}", "ask it for its SMART values", "its wear") for name in disks]

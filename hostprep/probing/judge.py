@@ -1,47 +1,15 @@
-"""What the numbers mean: contradictions, the epoch, the verdict. Pure."""
+"""What the numbers mean: the class, the epoch, the verdict. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from hostprep.host.block import StorageClass
-from hostprep.probing.behaviour import FLASH_IOPS_AT_LEAST, what_it_is
+from hostprep.probing.behaviour import what_it_is
+from hostprep.probing.contradictions import contradictions, holes, is_sparse
 from hostprep.probing.epoch import predict, predict_large
 from hostprep.probing.judgement import Epoch, Judgement, Need, Reason, Remedy, Verdict
-from hostprep.probing.model import (
-    RANDOM_READS,
-    SEQUENTIAL_READS,
-    SMALL_FILES,
-    Fewer,
-    FioRun,
-    Load,
-    Measured,
-    SmallFiles,
-)
-from hostprep.probing.others import held_up_by_others
-from hostprep.probing.processors import held_back, held_back_in_memory
-from hostprep.probing.rates import (
-    PASS_SHARE,
-    TOO_LITTLE_TIME,
-    compare,
-    is_certain,
-    rates_of,
-)
+from hostprep.probing.model import Measured
+from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_of
 from hostprep.probing.remedies import remedies
-from hostprep.probing.steady import slowed
-from hostprep.units import format_bytes, format_count
-
-# Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
-_MEMORY_SECONDS = 20e-6
-_BEHIND_ANOTHER = frozenset({StorageClass.FUSE, StorageClass.NETWORK})
-_DELIVERED_AT_LEAST = 0.5
-# btrfs makes no more of 128 KiB than one block of 4; what training reads shrinks far less.
-_DELIVERED_COMPRESSED_AT_LEAST = 0.02
-_CACHED_AT_MOST = _HOLES_AT_MOST = 0.05
-_FEWEST_FILES = 20
-_AS_CACHED_AT_MOST = 1.5  # times as long
-# What gains nothing from a few requests at a time gains nothing from many.
-_NO_GAIN_BELOW = 1.2
+from hostprep.units import format_count
 
 
 def judge(measured: Measured, need: Need | None) -> Judgement:
@@ -89,8 +57,8 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     if not dataset.complete:
         return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
     if small is not None and small.source == "dataset" and dataset.files:
-        if _is_sparse(measured):
-            return None, f"{_holes(measured)}, and time that was not measured"
+        if is_sparse(measured):
+            return None, f"{holes(measured)}, and time that was not measured"
         return predict(dataset, small, measured.memory_bytes, sequential), None
     if dataset.large_files and sequential is not None:
         return predict_large(dataset, sequential, measured.memory_bytes), None
@@ -103,196 +71,3 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     if dataset.files:
         return None, f"too few of the files under the path were read for that{links}"
     return None, f"there is no data set under the path{links}"
-
-
-def _is_sparse(measured: Measured) -> bool:
-    """Return whether the small files are of a data set that has many holes."""
-    from_dataset = measured.small is not None and measured.small.source == "dataset"
-    return from_dataset and measured.dataset.hole_share > _HOLES_AT_MOST
-
-
-def _holes(measured: Measured) -> str:
-    share = measured.dataset.hole_share
-    return f"{share:.0%} of the data set's bytes are holes, whose reading costs the disks nothing"
-
-
-def contradictions(measured: Measured) -> tuple[Reason, ...]:
-    """Return why the numbers are not what the storage gives; none where they hold together."""
-    if measured.storage.storage_class is StorageClass.RAM:
-        # Caches and speeds beyond a disk's are what memory consists of.
-        return (*_missing(measured), *held_back_in_memory(measured))
-    reasons = [*_missing(measured)]
-    if measured.layout_holes:
-        reasons.append(
-            Reason("holes", "the test file has parts without data, whose reading costs nothing")
-        )
-    # Where the disks below a loop device are seen, what they delivered tells.
-    for device in measured.storage.disks or measured.storage.devices:
-        if device.cached:
-            text = (
-                f"{device.name} reads its file through the page cache, which nobody can look into"
-            )
-            reasons.append(Reason("buffered", text))
-    reasons += _too_fast(measured)
-    reasons += _from_their_memory(measured)
-    share = measured.file_cached_share
-    if share is not None and share > _CACHED_AT_MOST:
-        text = f"{share:.0%} of the file that was read stayed in memory: a layer of it is a tmpfs"
-        reasons += [Reason("in_memory", text, of) for of in (SEQUENTIAL_READS, RANDOM_READS)]
-    for run in measured.fio:
-        what, of = run.words, run.of
-        least = _least_of_fio(measured, run)
-        if not measured.layout_holes:
-            reasons += _not_delivered(what, of, run.read_bytes, run.load, least)
-        reasons += held_back(what, of, run.load)
-        if not measured.direct and run.load.device_bytes is None:
-            text = f"{what} could not avoid the page cache, nor see what it gave"
-            reasons.append(Reason("buffered", text, of))
-    if measured.small is not None:
-        compressed = measured.compressed and measured.small.source == "dataset"
-        least = _DELIVERED_COMPRESSED_AT_LEAST if compressed else _DELIVERED_AT_LEAST
-        sparse = _is_sparse(measured)
-        if sparse:
-            reasons.append(Reason("holes", _holes(measured), SMALL_FILES))
-        for small in measured.small.cold:
-            what = small.words
-            read_bytes = small.read_bytes + small.again_bytes
-            if not sparse:
-                reasons += _not_delivered(what, SMALL_FILES, read_bytes, small.load, least)
-            reasons += held_back(what, SMALL_FILES, small.load)
-        share = measured.small.cached_share
-        if share is not None and share > _CACHED_AT_MOST:
-            why = "a program holds them there"
-            if measured.storage.storage_class is StorageClass.OVERLAY:
-                why += ", or a layer is a tmpfs"
-            text = f"{share:.0%} of the small files stayed in memory: {why}"
-            reasons.append(Reason("in_memory", text, SMALL_FILES))
-        elif _as_from_memory(measured.small):
-            text = "small files came as fast as from memory: a cache or a tmpfs answered"
-            reasons.append(Reason("in_memory", text, SMALL_FILES))
-    reasons += held_up_by_others(measured)
-    reasons += slowed(measured)
-    told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
-    return tuple(told.values())[::-1]
-
-
-def _missing(measured: Measured) -> tuple[Reason, ...]:
-    reasons = [
-        Reason(TOO_LITTLE_TIME, f"{fewer.message}: more at a time may give more", fewer.of)
-        for fewer in measured.fewer
-        if _may_give_more(measured, fewer)
-    ]
-    if measured.fio_note:
-        reasons.append(Reason("fio_unfinished", measured.fio_note))
-    elif not measured.fio and not measured.fio_fewer:
-        note = measured.file_note or "no reason given"
-        text = f"there was no file for fio to read: {note}"
-        reasons.append(Reason("no_file", text, SEQUENTIAL_READS))
-    if measured.dataset_note:
-        text = f"the data set itself was not measured: {measured.dataset_note}"
-        reasons.append(Reason("unreadable", text))
-    small = measured.small
-    if small is None:
-        note = measured.small_note or "none was finished in time"
-        # Shards are judged by sequential reads, whatever small files give.
-        of = SMALL_FILES if measured.dataset.large_files else None
-        reasons.append(Reason("no_small_files", f"small files were not measured: {note}", of))
-    elif small.best.files < _FEWEST_FILES:
-        text = f"only {small.best.files} files were read in the time given"
-        reasons.append(Reason("too_few_files", text, SMALL_FILES))
-    return tuple(reasons)
-
-
-def _may_give_more(measured: Measured, fewer: Fewer) -> bool:
-    """Return whether the rate may be higher with as many reads at a time as were wanted."""
-    if fewer.used is None:
-        return True
-    if fewer.of == SMALL_FILES:
-        cold = measured.small.cold if measured.small is not None else ()
-        return len(cold) < 2 or cold[1].files_per_s >= _NO_GAIN_BELOW * cold[0].files_per_s
-    pattern = "read" if fewer.of == SEQUENTIAL_READS else "randread"
-    single, queued = measured.run(pattern, 1), measured.run(pattern, fewer.used)
-    return single is None or queued is None or queued.iops >= _NO_GAIN_BELOW * single.iops
-
-
-def _too_fast(measured: Measured) -> list[Reason]:
-    """Random reads at the speed of memory, or beyond what an arm can do: a cache answered."""
-    single, sequential = measured.run("randread", 1), measured.sequential
-    if single is None or sequential is None:
-        return []
-    if (
-        measured.storage.storage_class is StorageClass.ARM
-        and single.iops >= FLASH_IOPS_AT_LEAST
-        and not any(disk.virtual for disk in measured.storage.disks)
-    ):
-        text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
-        return [Reason("random_too_fast", f"{text}: a cache answered")]
-    if _at_memory_speed(single) and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
-        text = "random 4 KiB reads were as fast as sequential ones: a cache answered"
-        return [Reason("random_too_fast", text)]
-    return []
-
-
-def _at_memory_speed(single: FioRun) -> bool:
-    return single.latency is not None and single.latency.p50 < _MEMORY_SECONDS
-
-
-def _from_their_memory(measured: Measured) -> Iterator[Reason]:
-    """Yield which rates are of a cache before the disks: a program's, a server's, a loop device's.
-
-    What disks deliver is not counted there, or may be for others; but a request that goes through
-    it has no time left for one. Files that were just made are in its cache like the large one;
-    others need not be.
-    """
-    storage, small, single = measured.storage, measured.small, measured.run("randread", 1)
-    if single is None or single.latency is None or not _at_memory_speed(single):
-        return
-    apart = storage.storage_class in _BEHIND_ANOTHER and single.load.device_bytes is None
-    if apart or any(device.cached for device in storage.devices):
-        text = (
-            f"random 4 KiB reads took {single.latency.p50 * 1e6:.0f} us, too little for a disk"
-            " behind a program, a server or a loop device: a cache there answered"
-        )
-        made = small is not None and small.source == "made"
-        for of in (SEQUENTIAL_READS, RANDOM_READS, *((SMALL_FILES,) if made else ())):
-            yield Reason("in_memory", text, of)
-
-
-def _as_from_memory(small: SmallFiles) -> bool:
-    """Return whether cold files came like cached ones, where no disk counts what it delivers.
-
-    By the rate, of as many readers, and by the time of single ones: either alone may be what other
-    programs left of the processors.
-    """
-    one, several, cached = small.cold[0], small.cold[-1], small.cached
-    if cached is None or several.readers != cached.readers or one.load.device_bytes is not None:
-        return False
-    as_many = several.files_per_s >= PASS_SHARE * cached.files_per_s
-    return as_many and one.latency.p50 <= _AS_CACHED_AT_MOST * cached.latency.p50
-
-
-def _first(measured: Measured, default: FioRun) -> float:
-    """Return the sequential rate at depth 1, to which random reads at depth 1 compare."""
-    return (measured.run("read", 1) or default).bytes_per_s
-
-
-def _least_of_fio(measured: Measured, run: FioRun) -> float:
-    """Return the share of a pass that the disks must have delivered, else a cache has.
-
-    The file that is made for fio cannot be compressed. An existing one may be, but only the first
-    time around: read directly or not, what is decompressed stays in memory.
-    """
-    compressed = measured.compressed and measured.file_source == "existing"
-    if compressed and run.read_bytes <= measured.file_bytes:
-        return _DELIVERED_COMPRESSED_AT_LEAST
-    return _DELIVERED_AT_LEAST
-
-
-def _not_delivered(what: str, of: str, read_bytes: int, load: Load, least: float) -> list[Reason]:
-    if load.device_bytes is None or load.device_bytes >= least * read_bytes:
-        return []
-    text = (
-        f"{what} read {format_bytes(read_bytes)}, but the disks delivered only "
-        f"{format_bytes(load.device_bytes)}: a cache answered"
-    )
-    return [Reason("not_delivered", text, of)]

@@ -181,7 +181,7 @@ class Passes:
         return START_SECONDS + self._most + last
 
     def _make(self, wanted: Pass, planned: Planned) -> FioRun:
-        words = f"{_words(wanted)} of {format_bytes(wanted.block_bytes)}, depth {planned.depth}"
+        words = f"{wanted.of} of {format_bytes(wanted.block_bytes)}, depth {planned.depth}"
         self._observer.phase(words, planned.seconds)
         job = fio.Job(
             self._file.opened,
@@ -207,21 +207,16 @@ def _fewer(
     wanted: Pass, depth: int | None, single: FioRun | None, left: float, allowed: float
 ) -> Fewer:
     """Return what to say of a pass that is made in part, or not at all."""
-    words = _words(wanted)
     if wanted.depth == 1 or single is None:
-        message = f"{words}, {wanted.depth} at a time, were left out: {only(left)}"
+        message = f"{wanted.of}, {wanted.depth} at a time, were left out: {only(left)}"
         return Fewer(wanted.of, wanted.depth, None, message)
     took = START_SECONDS + LEAST_SECONDS + arriving(wanted.depth, single)
     done = f"were only made {depth} at a time" if depth else "were only made one at a time"
     message = (
-        f"{words} {done}: with {wanted.depth} it takes {format_seconds(took)} at least, by the"
+        f"{wanted.of} {done}: with {wanted.depth} it takes {format_seconds(took)} at least, by the"
         f" {format_number(single.iops)} a second of one alone; {only(allowed)}"
     )
     return Fewer(wanted.of, wanted.depth, depth, message)
-
-
-def _words(wanted: Pass) -> str:
-    return "sequential reads" if wanted.pattern == "read" else "random reads"
 
 
 def _in_order(runs: Sequence[FioRun]) -> Iterator[FioRun]:

@@ -59,7 +59,7 @@ _FIXED_SECONDS = _FIO_SECONDS + 0.6
 _ELASTIC = _ONE + _SEVERAL + _WARM_STEPS * _WARM + _LAYOUT
 _LEAST_HEALTH_SECONDS, _MOST_HEALTH_SECONDS = 0.5, 5.0
 _ASKED_FILES = 64  # of the data set: whether they are compressed, whether they can be read
-SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
+_SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 
 class Phases:
@@ -85,41 +85,14 @@ class Phases:
         """Go through the phases."""
         self.observer.phase("counting files", self.part(_SCAN))
         found = self.count(self.part(_SCAN))
-        has_data = found.files >= small_files.FEWEST_FILES
         with ExitStack() as stack:
             folder, note = None, None
             try:
                 folder = stack.enter_context(own_folder(Path(self.path)))
             except OSError as error:
                 note = f"nothing can be written here ({error.strerror})"
-            small, small_note, dataset_note = None, None, None
-            if has_data:
-                small = self.read_small(found.sample, "dataset")
-                small_note = "the files here are too large to finish many of them"
-            if small is None or small.best.files < small_files.FEWEST_FILES // 2:
-                if has_data:
-                    dataset_note = refusal(found.sample[:_ASKED_FILES], self.part(_EVICT))
-                few = f"fewer than {small_files.FEWEST_FILES} files are here"
-                if folder is not None:
-                    made, made_note = self.make_and_read_small(folder)
-                    # Few of either: it is the storage that is slow, not the files that are large.
-                    slow = made is None or made.best.files < small_files.FEWEST_FILES // 2
-                    if small is None or small.mean_bytes >= LARGE_BYTES or not slow:
-                        small, small_note = made, made_note
-                else:
-                    unreadable = "the files here cannot be read" if dataset_note else small_note
-                    small_note = f"{unreadable if has_data else few}, and {note}"
-                    if small is not None and small.mean_bytes >= LARGE_BYTES:
-                        small = None  # a few shards: sequential reads tell more of them
-            file, source = None, None
-            if folder is not None:
-                file, note = self.lay_out(folder)
-                source = "made" if file else None
-            if file is None:
-                file = self.existing(found)
-                source = "existing" if file else None
-                if file is None:
-                    note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
+            small, small_note, dataset_note = self.measure_small(found, folder, note)
+            file, source, note = self.find_large(found, folder, note)
             if file is not None:
                 stack.callback(os.close, file.fd)
             direct = file is not None and reads_directly(file.opened)
@@ -159,6 +132,49 @@ class Phases:
             health=health_of(self.storage, self.clock),
             seconds=self.clock.passed(),
         )
+
+    def measure_small(
+        self, found: Found, folder: OwnFolder | None, note: str | None
+    ) -> tuple[SmallFiles | None, str | None, str | None]:
+        """Read the data set's small files or, where few of these can be, some that are made.
+
+        Return what they gave, or why nothing did, and why the data set's could not be read.
+        ``note`` says why there is no ``folder`` to make some in.
+        """
+        has_data = found.files >= small_files.FEWEST_FILES
+        small, dataset_note = None, None
+        why = f"fewer than {small_files.FEWEST_FILES} files are here"
+        if has_data:
+            small = self.read_small(found.sample, "dataset")
+            why = "the files here are too large to finish many of them"
+            if not _too_few(small):
+                return small, None, None
+            dataset_note = refusal(found.sample[:_ASKED_FILES], self.part(_EVICT))
+        shards = small is not None and small.mean_bytes >= LARGE_BYTES
+        if folder is not None:
+            made, made_note = self.make_and_read_small(folder)
+            # Few of either: it is the storage that is slow, not the files that are large.
+            if small is None or shards or not _too_few(made):
+                return made, made_note, dataset_note
+            return small, None, dataset_note
+        if dataset_note:
+            why = "the files here cannot be read"
+        # Of a few shards sequential reads tell more.
+        return None if shards else small, f"{why}, and {note}", dataset_note
+
+    def find_large(
+        self, found: Found, folder: OwnFolder | None, note: str | None
+    ) -> tuple[Layout | None, str | None, str | None]:
+        """Return a file for fio, made here or existing, which it is, and why none was made."""
+        if folder is not None:
+            file, note = self.lay_out(folder)
+            if file is not None:
+                return file, "made", note
+        file = self.existing(found)
+        if file is None:
+            note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
+            return None, None, note
+        return file, "existing", note
 
     def count_on(self, found: Found) -> Found:
         """Count again with the time that is left, where it did not suffice at first."""
@@ -305,6 +321,11 @@ class Phases:
                 self.link = link
 
 
+def _too_few(small: SmallFiles | None) -> bool:
+    """Return whether too few files were read for a rate."""
+    return small is None or small.best.files < small_files.FEWEST_FILES // 2
+
+
 def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:
     """Return a share of the bytes that may be used: of the budget, or of what is free."""
     free = os.statvfs(storage.path)
@@ -318,17 +339,16 @@ def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:
 
 def health_of(storage: PathStorage, clock: Clock) -> tuple[tuple[str, Health], ...]:
     """Return the SMART of the disks that have it and let it be read, in the time that is left."""
+    read = []
+    for name in disks_with_health(storage):
+        seconds = min(_MOST_HEALTH_SECONDS, max(_LEAST_HEALTH_SECONDS, clock.left()))
+        if (health := read_health(name, timeout_seconds=seconds)) is not None:
+            read.append((name, health))
+    return tuple(read)
+
+
+def disks_with_health(storage: PathStorage) -> list[str]:
+    """Return the disks that are asked for their SMART values, which only root can do."""
     if os.geteuid() != 0:
-        return ()
-    disks = [disk for disk in storage.disks if disk.transport in SMART and not disk.virtual]
-    most = _MOST_HEALTH_SECONDS
-    read = [
-        (
-            disk.name,
-            read_health(
-                disk.name, timeout_seconds=min(most, max(_LEAST_HEALTH_SECONDS, clock.left()))
-            ),
-        )
-        for disk in disks
-    ]
-    return tuple((name, health) for name, health in read if health is not None)
+        return []
+    return [disk.name for disk in storage.disks if disk.transport in _SMART and not disk.virtual]

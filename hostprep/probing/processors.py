@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.probing.judgement import Reason
-from hostprep.probing.model import FioRun, Load, Measured, SmallRun
+from hostprep.probing.model import FioRun, Measured, SmallRun
 from hostprep.probing.rates import CPU_FULL_AT_LEAST, CPU_SATURATED, CPU_THROTTLED
 
 # Of the periods of a quota: fewer cost less than what a requirement is forgiven.
@@ -14,12 +14,13 @@ _THROTTLED_AT_MOST = 0.1
 _OTHERS_AT_MOST, _COUNTED_SECONDS = 0.25, 0.25
 
 
-def held_back(what: str, of: str, load: Load) -> Iterator[Reason]:
+def held_back(run: FioRun | SmallRun) -> Iterator[Reason]:
     """Yield that processors, or a quota of their time, held a pass back."""
-    if load.cpu_busy is not None and load.cpu_busy >= CPU_FULL_AT_LEAST:
-        text = f"the processors were {load.cpu_busy:.0%} busy during {what}"
-        yield Reason(CPU_SATURATED, f"{text}: the storage may give more", of)
-    yield from _throttled(what, of, load)
+    busy = run.load.cpu_busy
+    if busy is not None and busy >= CPU_FULL_AT_LEAST:
+        text = f"the processors were {busy:.0%} busy during {run.words}"
+        yield Reason(CPU_SATURATED, f"{text}: the storage may give more", run.of)
+    yield from _throttled(run)
 
 
 def held_back_in_memory(measured: Measured) -> Iterator[Reason]:
@@ -27,7 +28,7 @@ def held_back_in_memory(measured: Measured) -> Iterator[Reason]:
     runs: list[FioRun | SmallRun] = [*measured.fio]
     runs += measured.small.cold if measured.small is not None else ()
     for run in runs:
-        yield from _throttled(run.words, run.of, run.load)
+        yield from _throttled(run)
         load = run.load
         if load.cpu_busy is None or load.cpu_own is None or load.seconds is None:
             continue
@@ -38,10 +39,11 @@ def held_back_in_memory(measured: Measured) -> Iterator[Reason]:
             yield Reason(CPU_SATURATED, f"{text}: memory may give more", run.of)
 
 
-def _throttled(what: str, of: str, load: Load) -> Iterator[Reason]:
-    if load.throttled is not None and load.throttled >= _THROTTLED_AT_MOST:
+def _throttled(run: FioRun | SmallRun) -> Iterator[Reason]:
+    share = run.load.throttled
+    if share is not None and share >= _THROTTLED_AT_MOST:
         text = (
-            f"the cgroup's quota of processor time held {what} up in {load.throttled:.0%} of its "
+            f"the cgroup's quota of processor time held {run.words} up in {share:.0%} of its "
             "periods: the storage may give more"
         )
-        yield Reason(CPU_THROTTLED, text, of)
+        yield Reason(CPU_THROTTLED, text, run.of)

@@ -131,43 +131,31 @@ def measure(
     first = _run(alone, at, 1, budget.one_reader, disks, tell, steady)
     if first is None:
         return None
-    one, one_pass = first
-    several, seconds, fewer = _several(readers, one, budget)
-    second = _run(together, at, several, seconds, disks, tell, steady) if several > 1 else None
-    runs = (one,) if second is None else (one, second[0])
-    passes = (one_pass,) if second is None else (one_pass, second[1])
+    runs, passes = [first[0]], [first[1]]
+    several, seconds, fewer = _several(readers, runs[0], budget)
+    if several > 1 and (second := _run(together, at, several, seconds, disks, tell, steady)):
+        runs.append(second[0])
+        passes.append(second[1])
     read = [name for each in passes for name in each.names]
-    warm = _fitting(read, at, min(_WARM_BYTES, read_headroom().available_bytes // 4))
-    cached = stays = None
-    if warm:
-        read_whole_files(warm, readers, budget.warm, at=at)
-        # The kernel may have taken pages away again: for large pages, by a limit of a cgroup. And
-        # FUSE drops those of a file that is opened again, unless its server wants them kept.
-        warm = [
-            name
-            for name in _in_time(warm, budget.warm)
-            if page_cache.resident_share([name], at=at) in (None, 1)
-        ]
-        stays = bool(warm)
-    if warm:
-        cached = _run(_again(warm), at, readers, budget.warm, (), tell)
+    cached, stays = _cached(read, at, readers, budget.warm, tell)
     if in_memory and cached:
-        runs = (*runs[:-1], cached[0])  # the same, for longer than a moment
+        runs[-1] = cached  # the same, for longer than a moment
     sizes = [size for each in passes for size in each.sizes]
     staged = _staged(sizes, readers, budget.warm, tell)
-    per_file, per_byte = line_through(one_pass.sizes, one_pass.seconds)
+    one = passes[0]
+    per_file, per_byte = line_through(one.sizes, one.seconds)
     return SmallFiles(
         source=source,
-        cold=runs,
-        cached=cached[0] if cached else None,
+        cold=tuple(runs),
+        cached=cached,
         staged=staged,
         cached_share=share,
         metadata_cold=metadata_cold,
-        mean_bytes=sum(one_pass.sizes) / len(one_pass.sizes),
+        mean_bytes=sum(one.sizes) / len(one.sizes),
         seconds_per_file=per_file,
         seconds_per_byte=per_byte,
-        unreadable=one_pass.unreadable + (second[1].unreadable if second else 0),
-        empty=one_pass.empty + (second[1].empty if second else 0),
+        unreadable=sum(each.unreadable for each in passes),
+        empty=sum(each.empty for each in passes),
         fewer=fewer,
         stays_in_memory=stays,
     )
@@ -196,6 +184,32 @@ def _several(readers: int, one: SmallRun, budget: Budget) -> tuple[int, float, F
     )
     fewer = Fewer(SMALL_FILES, readers, several if several > 1 else None, message)
     return several, min(budget.several, max(least, left - several * each)), fewer
+
+
+def _cached(
+    names: Sequence[str],
+    at: int | None,
+    readers: int,
+    seconds: float,
+    tell: Callable[[str], None],
+) -> tuple[SmallRun | None, bool | None]:
+    """Read files once more that were just read; return how, and whether they stay in memory.
+
+    None for either where it was not seen.
+    """
+    warm = _fitting(names, at, min(_WARM_BYTES, read_headroom().available_bytes // 4))
+    if not warm:
+        return None, None
+    read_whole_files(warm, readers, seconds, at=at)
+    # The kernel may have taken pages away again: for large pages, by a limit of a cgroup. And FUSE
+    # drops those of a file that is opened again, unless its server wants them kept.
+    warm = [
+        name
+        for name in _in_time(warm, seconds)
+        if page_cache.resident_share([name], at=at) in (None, 1)
+    ]
+    result = _run(_again(warm), at, readers, seconds, (), tell)
+    return result[0] if result else None, bool(warm)
 
 
 def _look(names: Sequence[str], at: int | None, seconds: float) -> float | None:

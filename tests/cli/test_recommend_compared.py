@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from hostprep.cli.recommend import report_text
-from hostprep.loading.bounds import read_share
 from hostprep.loading.recommend import from_dataset
 from hostprep.loading.report import Report, Wish, report_fields
+from hostprep.loading.share import read_share
 from tests.kit.recommending import MARK, gone, marked, recommend
 
 pytestmark = pytest.mark.slow

@@ -35,9 +35,10 @@ _ENDS = 50_000
 
 
 class _Events:
-    """The way back to hostprep."""
+    """The way back to hostprep; ``where`` is what an error of the user's code comes from."""
 
     def __init__(self) -> None:
+        self.where = "start"
         self._descriptor = os.dup(1)  # close-on-exec, so no program of the user's holds it open
         os.dup2(2, 1)
 
@@ -57,14 +58,13 @@ def main() -> None:
     job = json.loads(sys.argv.pop())
     if job["sockets"] is not None:
         _keep_sockets_in(job["sockets"])
-    where = ["start"]
     keep: Any = None
     try:
         if job["cpus"] is not None:
             os.sched_setaffinity(0, job["cpus"])
         match job["job"]:
             case "probe":
-                keep = _probe(job, events, where)
+                keep = _probe(job, events)
             case "stages":
                 _stages(job, events)
             case "gpu":
@@ -81,7 +81,7 @@ def main() -> None:
     except BaseException as error:
         events.tell(
             "error",
-            where=where[0],
+            where=events.where,
             type=type(error).__name__,
             message=_clipped(str(error)),
             causes=_causes(error),
@@ -114,7 +114,7 @@ def _causes(error: BaseException) -> list[str]:
     return found
 
 
-def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
+def _probe(job: dict[str, Any], events: _Events) -> Any:
     from hostprep.loading.child import forkserver
     from hostprep.loading.child.opening import TorchMissing, describe, open_source
     from hostprep.loading.files import decoders
@@ -129,7 +129,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     from hostprep.loading.child.iterables import time_iterable
     from hostprep.loading.child.timing import time_loader
 
-    where[0] = "open"
+    events.where = "open"
     events.tell("opening")
     if "files" in job["source"]:
         decoders.quiet_threads()
@@ -139,11 +139,11 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     once = forkserver.imports_once(subject.start_method)
     if subject.start_method == "forkserver" and job["workers"]:
         forkserver.start(_imported(job["source"]) if once else None)
-    where[0] = "iterate"
+    events.where = "iterate"
     events.tell("opened", subject=asdict(subject), imports_once=once)
     if opened.kind == "iterable":
         found = time_iterable(opened, job["batch_size"], job["seconds"], job["limit_seconds"])
-        events.tell("result", result={"subject": asdict(subject), "iterable": found})
+        events.tell("result", result={"iterable": found})
         return None
     probe = ProbeJob(
         workers=job["workers"],
@@ -157,7 +157,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
         own_way=job["own_way"],
     )
     found, keep = time_loader(opened, probe, events.tell)
-    events.tell("result", result={"subject": asdict(subject), **found})
+    events.tell("result", result=found)
     return keep
 
 
@@ -186,23 +186,21 @@ def _long_enough(opened: Opened) -> None:
 def _stages(job: dict[str, Any], events: _Events) -> None:
     from hostprep.loading.child import processes
     from hostprep.loading.files import decoders
-    from hostprep.loading.files.samples import FileSamples
+    from hostprep.loading.files.samples import listed_samples
     from hostprep.loading.files.side_by_side import may_bind, read_side_by_side
     from hostprep.loading.files.stages import time_stages
 
     decoders.quiet_threads()
-    with open(job["files"], encoding="ascii") as file:
-        told = json.load(file)
-    samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+    samples, _ = listed_samples(job["files"])
     events.tell("opened")
     others_before, before = processes.others_now(), processes.usage(())
-    stages = time_stages(samples, job["batch_size"], job["seconds"], job["first"])
+    stages = time_stages(samples, job["batch_size"], job["seconds"])
     others = processes.used_between(before, processes.usage(()))["others_cpus"]
     # More than before they took on behalf of this, as a file server does.
     stages = replace(stages, others_cpus=min(others, others_before))
     if may_bind(stages, len(os.sched_getaffinity(0))):
         # Each sample takes two files, as does each that cannot be read: those after them are new.
-        first = 2 * (job["first"] + stages.samples + stages.unreadable)
+        first = 2 * (stages.samples + stages.unreadable)
         unseen = samples.names[first:]
         together = read_side_by_side(unseen, job["readers"], _SIDE_BY_SIDE_SHARE * job["seconds"])
         stages = replace(stages, side_by_side=together)

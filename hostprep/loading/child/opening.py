@@ -6,7 +6,6 @@ Runs in the measuring child only: importing somebody's module runs their code.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
 import sys
@@ -30,7 +29,7 @@ from hostprep.loading.child.given import (
 from hostprep.loading.child.own_way import has_own_way, innermost
 from hostprep.loading.child.pickling import pickled
 from hostprep.loading.child.refusing import no_loader, refuse_data
-from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
+from hostprep.loading.files.samples import collate_tensors, in_memory, listed_samples
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
 from hostprep.system.python import pip_line
@@ -115,14 +114,12 @@ def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
     form, first.
     """
     if "files" in source:
-        with open(source["files"], encoding="ascii") as file:
-            told = json.load(file)
-        samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+        samples, directory = listed_samples(source["files"])
         if "form" in source:
             samples = in_memory(samples, source["form"], source["decoder"], source["resizer"])
-        size, what = batch_size or 32, told["directory"]
+        size = batch_size or 32
         # In the order of the list the first ones are those that the stages were timed with.
-        return Opened(samples, None, None, collate_tensors, size, "dataset", what, mixed=True)
+        return Opened(samples, None, None, collate_tensors, size, "dataset", directory, mixed=True)
     return _classify(_named(source["loader"]), source["loader"], batch_size)
 
 

@@ -94,9 +94,7 @@ def others_now() -> float:
     """Return how many processors other programs take at the moment; takes a third of a second."""
     before = usage(())
     time.sleep(_LOOK_SECONDS)
-    after = usage(())
-    mine = after.own_cpu - before.own_cpu
-    return max(0.0, (after.everybody_cpu - before.everybody_cpu - mine) / (after.at - before.at))
+    return used_between(before, usage(()))["others_cpus"]
 
 
 def thread_delay_seconds() -> float:

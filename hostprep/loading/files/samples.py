@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,6 +86,14 @@ def _as_torch_takes(array: Any) -> Any:
     return np.frombuffer(bytearray(array.tobytes()), dtype=np.uint8)
 
 
+def listed_samples(path: str) -> tuple[FileSamples, str]:
+    """Return the data set of a list that ``recommend`` has written, and the directory it is of."""
+    with open(path, encoding="ascii") as file:
+        told = json.load(file)
+    samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+    return samples, told["directory"]
+
+
 class BytesSamples(FileSamples):
     """Files whose bytes were read before, for comparing decoders and forms without the storage."""
 
@@ -143,15 +152,10 @@ def collate_tensors(samples: Sequence[Any]) -> Any:
     import torch
     from torch.utils.data import default_collate
 
-    if isinstance(samples[0], bytes) or len({sample.shape for sample in samples}) > 1:
-        joined = collate_arrays(samples)
-        flat = bytearray(joined) if isinstance(joined, bytes) else joined
-        return torch.as_tensor(flat) if not isinstance(flat, bytearray) else _from_bytes(flat)
+    if isinstance(samples[0], bytes):
+        data = bytearray(collate_arrays(samples))
+        # Of no length there is no tensor by frombuffer.
+        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0).byte()
+    if len({sample.shape for sample in samples}) > 1:
+        return torch.as_tensor(collate_arrays(samples))
     return default_collate(list(samples))
-
-
-def _from_bytes(data: bytearray) -> Any:
-    import torch
-
-    # Of no length there is no tensor by frombuffer.
-    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)

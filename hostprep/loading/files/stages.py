@@ -40,13 +40,12 @@ class _Watch:
         return Stage(self.name, self.seconds / samples, self.cpu_seconds / samples)
 
 
-def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: int) -> Stages:
+def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages:
     """Time reading (cold, warm, and as it is), decoding, resizing and collating of some files.
 
-    Takes files from position ``first`` on, for about ``seconds``, one at least. Files are taken out
-    of the page cache one by one to be read cold; nobody else's. What was only just written is
-    written out for that. Raises ``OwnLoaderWanted`` where
-    none is readable.
+    Takes files from the first on, for about ``seconds``, one at least. Files are taken out of the
+    page cache one by one to be read cold; nobody else's. What was only just written is written out
+    for that. Raises ``OwnLoaderWanted`` where none is readable.
     """
     begin = time.perf_counter()
     watches = {
@@ -58,7 +57,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
     batch: list[Any] = []
     batches = 0
     problem = ""
-    for number in range(first, first + len(samples) // 2 + 1):
+    for number in range(len(samples) // 2 + 1):
         tried = done or unreadable >= _ENOUGH_UNREADABLE
         if tried and time.perf_counter() - begin > seconds:
             break

@@ -26,6 +26,7 @@ from hostprep.loading.model import (
     Subject,
     Transport,
 )
+from hostprep.loading.naming import with_so_many
 from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.system.python import own_environment, own_module
 from hostprep.system.run import Running, start
@@ -170,8 +171,7 @@ class Measurer:
         Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
         ``LoaderFailed`` where the loader itself is at fault.
         """
-        with_workers = f"with {format_count(workers, 'worker')}" if workers else "without workers"
-        self.observer.note(f"timing {self.what} {with_workers}")
+        self.observer.note(f"timing {self.what} {with_so_many(workers)}")
         try:
             result = self._ask_probe(
                 workers,
@@ -196,7 +196,7 @@ class Measurer:
         Where storage may bind, ``readers`` read at once after that, for a quarter of the time.
         """
         self.observer.note(f"timing the stages of {self.what}")
-        job = {"job": "stages", "files": files, "batch_size": batch_size, "first": 0}
+        job = {"job": "stages", "files": files, "batch_size": batch_size}
         job |= {"seconds": seconds, "readers": readers}
         return self._ask(job, max(seconds, _FIRST_SHARE * self.left()), 0)
 

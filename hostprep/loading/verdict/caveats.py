@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hostprep.loading.files.model import Stages
 from hostprep.loading.measuring.disturbance import MUCH_SHARE, others_beside
 from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Subject
+from hostprep.loading.naming import with_so_many
 from hostprep.units import format_count, format_number
 
 # A cold read that takes so many times longer is worth a word.
@@ -33,12 +34,10 @@ def caveats_of(
     notes = []
     if disturbed := [probe for probe in probes if probe.disturbed]:
         worst = max(disturbed, key=lambda probe: probe.others_cpus)
-        how = (
-            f"with {format_count(worst.workers, 'worker')}" if worst.workers else "without workers"
-        )
         notes.append(
             f"other programs took up to {worst.others_cpus:.1f} processors while the loader was"
-            f" timed: beside them it gave {format_number(worst.samples_per_s)} samples/s {how}, and"
+            f" timed: beside them it gave {format_number(worst.samples_per_s)} samples/s"
+            f" {with_so_many(worst.workers)}, and"
             f" {format_number(worst.undisturbed_samples_per_s)} are reckoned for it alone; the"
             " rates here are those that are so reckoned, and less certain for it"
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hostprep.loading.model import Probe, Subject
+from hostprep.loading.naming import with_so_many
 from hostprep.loading.recommendation import Recommendation
-from hostprep.units import format_count, format_number
+from hostprep.units import format_number
 
 # Starting many workers takes a second or two, and so do a first read and an import.
 _LEAST_SECONDS = 3.0
@@ -27,23 +28,18 @@ def notes_of_once(
     notes = []
     once = min((p.once_seconds for p in probes if p.workers == made.num_workers), default=0.0)
     if once >= max(_LEAST_SECONDS, _LEAST_SHARE * (epoch_seconds or 0.0)):
-        workers = made.num_workers or 0
-        count = format_count(workers, "worker")
-        who = f"with {count}" if workers else "without workers"
         beside = f", and an epoch {epoch_seconds:.2g} s at it" if epoch_seconds is not None else ""
         notes.append(
-            f"{who} it takes {once:.2g} s, beside what the samples take, until that rate is reached"
-            f"{beside}: starting, and what is opened or read once, is in no rate here"
-            f"{_how_often(made, subject)}"
+            f"{with_so_many(made.num_workers or 0)} it takes {once:.2g} s, beside what the samples"
+            f" take, until that rate is reached{beside}: starting, and what is opened or read once,"
+            f" is in no rate here{_how_often(made, subject)}"
         )
     # Where others had their part in it, that they left may be all.
     warming = [probe for probe in probes if probe.warming and not probe.disturbed]
     if warming:
         slowest = min(warming, key=lambda probe: probe.workers)
-        count = format_count(slowest.workers, "worker")
-        how = f"with {count}" if slowest.workers else "without workers"
         notes.append(
-            f"{how} it still got faster when its time was over, at"
+            f"{with_so_many(slowest.workers)} it still got faster when its time was over, at"
             f" {format_number(slowest.samples_per_s)} samples/s: it seems to keep what it reads,"
             " and then gives more in the long run: --seconds gives more time"
         )

@@ -63,10 +63,10 @@ class _Silent:
 
 def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
     from hostprep.host.gpu_bounded import ask_nvml
-    from hostprep.loading.bounds import ranks_here, read_share
     from hostprep.loading.naming import OwnLoaderWanted
     from hostprep.loading.recommend import from_dataset
     from hostprep.loading.report import Wish, report_fields
+    from hostprep.loading.share import ranks_here, read_share
     from hostprep.system.last_results import keep_last
 
     if importlib.util.find_spec("torch") is None:

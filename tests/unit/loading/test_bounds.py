@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.loading.bounds import (
-    bounds,
-    distinct_workers,
-    main_memory,
-    ranks_here,
-    read_share,
-    share_of_cpus,
-    starting_point,
-    visible_gpus,
-)
+from hostprep.loading.bounds import bounds, distinct_workers, main_memory, starting_point
 from hostprep.loading.hazards import of_host
 from hostprep.loading.model import Binding
+from hostprep.loading.share import ranks_here, read_share, share_of_cpus, visible_gpus
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import probe, share
 

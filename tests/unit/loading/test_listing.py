@@ -17,7 +17,7 @@ from hostprep.loading.files import listing as listing_module
 from hostprep.loading.files.listing import list_samples
 from hostprep.loading.files.samples import FileSamples
 from hostprep.loading.naming import OwnLoaderWanted
-from hostprep.loading.recommend import _how_to_read, _undecoded
+from hostprep.loading.recommend import _how_to_read, _left_out, _undecoded
 
 
 def test_images_are_samples_and_labels_are_not(images: Path) -> None:
@@ -95,7 +95,7 @@ def test_folders_that_cannot_be_listed_are_told(
     listing = list_samples(str(images))
     assert 0 < len(listing.names) < 20
     assert (listing.closed, listing.problem) == (1, f"{images}/class0: Permission denied")
-    assert any("1 folder, such as" in note for note in _how_to_read(listing)[2])
+    assert any("1 folder, such as" in note for note in _left_out(listing))
     shut.add(images)
     with pytest.raises(Inconclusive, match="could not be listed") as caught:
         list_samples(str(images))
@@ -131,7 +131,7 @@ def test_what_is_missing_to_decode_is_named(
     assert (None if found is None else found.why) == why
     cure = "--loader MODULE:NAME" if packages is None else f"-m pip install {packages}"
     assert found is None or found.cure.endswith(cure)
-    assert (_how_to_read(listing)[0] == "bytes") is (found is not None)
+    assert (_how_to_read(listing, found)[0] == "bytes") is (found is not None)
 
 
 def test_text_alone_is_samples(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from hostprep.system.page_cache import resident_share
 def test_stages_of_images_are_all_timed(images: Path) -> None:
     (images / "class0" / "broken.jpg").write_bytes(b"no image")
     listing = list_samples(str(images))
-    stages = time_stages(FileSamples(listing.names, "image", "pillow", 32), 4, 0.2, 0)
+    stages = time_stages(FileSamples(listing.names, "image", "pillow", 32), 4, 0.2)
     assert stages.samples >= 10
     assert stages.sample_bytes == 3 * 32 * 32 * 4
     assert {stage.name for stage in stages.stages} == {
@@ -55,7 +55,7 @@ def test_cold_is_cold_also_of_files_that_were_only_just_written(
         return read_whole(name)
 
     monkeypatch.setattr(stages_module, "read_whole", reading)
-    timed = time_stages(FileSamples(names, "bytes", None, 32), 4, 5.0, 0)
+    timed = time_stages(FileSamples(names, "bytes", None, 32), 4, 5.0)
     # As it is, cold, warm: of each sample in turn.
     assert len(seen) == 3 * timed.samples >= 9
     assert all(share is not None and share < 0.05 for share in seen[1::3])
@@ -67,12 +67,12 @@ def test_nothing_readable_is_inconclusive(tmp_path: Path) -> None:
         (tmp_path / f"{number}.jpg").write_bytes(b"no image")
     names = [str(path) for path in tmp_path.iterdir()]
     with pytest.raises(Inconclusive, match="no file could be read"):
-        time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.2, 0)
+        time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.2)
 
 
 def test_the_file_that_cannot_be_read_is_the_one_that_is_named(images: Path) -> None:
     names = [*list_samples(str(images)).names[:3], str(images / "gone.jpg")]
-    stages = time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.1, 0)
+    stages = time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.1)
     assert stages.problem == f"{images}/gone.jpg: No such file or directory"
 
 
@@ -87,7 +87,7 @@ class Slow(FileSamples):
 def test_one_slow_file_is_enough_for_the_stages(images: Path) -> None:
     listing = list_samples(str(images))
     began = time.monotonic()
-    stages = time_stages(Slow(listing.names, "image", "pillow", 32), 4, 0.1, 0)
+    stages = time_stages(Slow(listing.names, "image", "pillow", 32), 4, 0.1)
     assert stages.samples == 1
     assert stages.stage("decode").seconds >= 0.2
     assert time.monotonic() - began < 2
@@ -97,5 +97,5 @@ def test_a_broken_file_first_does_not_end_the_stages(images: Path) -> None:
     names = list(list_samples(str(images)).names)
     broken = images / "class0" / "broken.jpg"
     broken.write_bytes(b"no image")
-    stages = time_stages(Slow([str(broken)] * 4 + names, "image", "pillow", 32), 4, 0.1, 0)
+    stages = time_stages(Slow([str(broken)] * 4 + names, "image", "pillow", 32), 4, 0.1)
     assert (stages.samples, stages.unreadable) == (1, 2)

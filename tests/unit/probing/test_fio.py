@@ -71,7 +71,7 @@ def test_words_before_the_json_and_documents_in_pieces() -> None:
     for index in range(0, len(text), 37):
         for document in reader.feed(text[index : index + 37].encode()):
             documents.append(document)
-            rates.append(reader.rate(document))
+            rates.append(reader.rate())
     assert len(documents) == 2
     assert rates == [8192, 8192]  # cumulative values: differences of them
     assert reader.last == documents[1]

@@ -9,7 +9,8 @@ import pytest
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
 from hostprep.probing.behaviour import behave
-from hostprep.probing.judge import contradictions, judge
+from hostprep.probing.contradictions import contradictions
+from hostprep.probing.judge import judge
 from hostprep.probing.judgement import Behaviour, Verdict
 from hostprep.probing.model import (
     SEQUENTIAL_READS,

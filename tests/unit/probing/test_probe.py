@@ -13,7 +13,8 @@ import pytest
 from hostprep.errors import HostprepError, UsageError
 from hostprep.host.answering import NoAnswer
 from hostprep.probing.alive import look
-from hostprep.probing.judge import contradictions, judge
+from hostprep.probing.contradictions import contradictions
+from hostprep.probing.judge import judge
 from hostprep.probing.model import Settings
 from hostprep.probing.observer import Silent
 from hostprep.probing.phases import Phases

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hostprep.host.block import StorageClass
-from hostprep.probing.judge import contradictions, judge
+from hostprep.probing.contradictions import contradictions
+from hostprep.probing.judge import judge
 from hostprep.probing.judgement import Verdict
 from hostprep.probing.model import FioRun, Load, Measured
 from hostprep.probing.needs import parse_need
