@@ -142,8 +142,9 @@ def _report(outcome: HostOutcome) -> HostReport:
 
     report = outcome.documents[-1] if outcome.documents else None
     error = None if report is None else report.get("error")
-    if isinstance(error, dict):
-        return HostReport(outcome.host, None, str(error.get("message")))
+    if isinstance(error, dict):  # of the host's own hostprep, which knows what cures it
+        said = " -> ".join(str(error[name]) for name in ("message", "hint") if error.get(name))
+        return HostReport(outcome.host, None, said or None)
     return HostReport(outcome.host, report, outcome.message)
 
 
