@@ -55,19 +55,17 @@ def apply(
             show_plan(plan)
         if plan.refusals or dry_run or not plan.changes:
             if as_json:
-                nothing = {
+                fields = {
+                    **plan_fields(plan),
                     "dry_run": dry_run,
                     "changed": False,
                     "done": [],
                     "staged": [],
                     "failed": [],
+                    "not_tried": [],
+                    "pending": [asdict(change) for change in plan.changes],
                 }
-                pending = [asdict(change) for change in plan.changes]
-                emit_json(
-                    "apply",
-                    {**plan_fields(plan), **nothing, "not_tried": [], "pending": pending},
-                    ok=not plan.refusals,
-                )
+                emit_json("apply", fields, ok=not plan.refusals)
             if plan.refusals:
                 raise refused_exit(plan, as_json=as_json)
             if plan.changes and not as_json:
@@ -98,11 +96,9 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
             "pending": [asdict(change) for change in applied.after.changes],
             "refusals": [asdict(refusal) for refusal in applied.refusals],
         }
-        emit_json(
-            "apply",
-            {**fields, **({} if error is None else {"error": error_fields(error)})},
-            ok=applied.ok,
-        )
+        if error is not None:
+            fields["error"] = error_fields(error)
+        emit_json("apply", fields, ok=applied.ok)
     else:
         for change in applied.done:
             emit_text(printable(f"done: {change.kind} {change.subject}: {change.action}"))

@@ -96,18 +96,7 @@ def check(
     selection = select(
         all_checks(), level=level, only=_codes("--only", only), skip=_codes("--skip", skip)
     )
-    if save_baseline == "-":
-        raise UsageError(
-            "--save-baseline wants a file: a later --baseline is to read it.",
-            "--json prints the report; ./- is a file of that name",
-        )
-    for file in filter(None, (output, save_baseline)):
-        _refuse_unwritable(file)
-    kept = {os.path.realpath(file) for file in (baseline, save_baseline) if file}
-    if output is not None and os.path.realpath(output) in kept:
-        raise UsageError(
-            f"--output would write over the baseline {output}.", "name another file for the report"
-        )
+    _refuse_files(output, baseline=baseline, save_baseline=save_baseline)
     if limit and not inventory:
         raise UsageError("--limit chooses hosts of an inventory.", "name it: -i INVENTORY")
     if inventory:
@@ -163,6 +152,22 @@ def _context(spec: str | None, level: Level) -> Context:
     path = find_spec() if spec is None else Path(spec)
     loaded = None if path is None else load_spec(path, named=spec is not None)
     return Context(spec=loaded, level=level)
+
+
+def _refuse_files(output: str | None, *, baseline: str | None, save_baseline: str | None) -> None:
+    """Raise where what is to be written cannot be, or would go over a baseline."""
+    if save_baseline == "-":
+        raise UsageError(
+            "--save-baseline wants a file: a later --baseline is to read it.",
+            "--json prints the report; ./- is a file of that name",
+        )
+    for file in filter(None, (output, save_baseline)):
+        _refuse_unwritable(file)
+    kept = {os.path.realpath(file) for file in (baseline, save_baseline) if file}
+    if output is not None and os.path.realpath(output) in kept:
+        raise UsageError(
+            f"--output would write over the baseline {output}.", "name another file for the report"
+        )
 
 
 def _refuse_unwritable(file: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from hostprep.cli.output import indented, printable, say
+from hostprep.cli.output import indented, json_text, printable, say
 from hostprep.errors import UsageError
 from hostprep.readiness.formats import Format
 from hostprep.units import format_count, format_seconds
@@ -48,7 +47,7 @@ def check_fleet(
 def fleet_text(fleet: dict[str, Any]) -> str:
     """Return the fleet for people: hosts by verdict, what is wrong where, the outliers."""
     from hostprep.readiness.fleet import gpu_words
-    from hostprep.readiness.report import tally
+    from hostprep.readiness.report import code_and_subject, tally
 
     lines = [
         f"{host['verdict']:<8}{host['host']}: "
@@ -59,7 +58,7 @@ def fleet_text(fleet: dict[str, Any]) -> str:
     if fleet["outliers"]:
         lines += ["", "unlike the others:"]
     for outlier in fleet["outliers"]:
-        what = " ".join(filter(None, (outlier["code"], outlier["subject"])))
+        what = code_and_subject(outlier)
         lines.append(f"    {outlier['host']}: {what}: {outlier['text']}; {outlier['fleet_text']}")
     counts = ", ".join(f"{count} {name}" for name, count in fleet["counts"].items() if count)
     lines += [
@@ -111,9 +110,7 @@ def render_fleet(form: Format, fleet: dict[str, Any]) -> str:
         case Format.TEXT:
             return fleet_text(fleet) + "\n"
         case Format.JSON:
-            from hostprep.readiness.fleet import FLEET_SCHEMA
-
-            return json.dumps({"schema": FLEET_SCHEMA, "ok": True, **fleet}, indent=2) + "\n"
+            return json_text("check-fleet", fleet) + "\n"
         case Format.HTML:
             from hostprep.readiness.formats.html import html
 
@@ -145,8 +142,9 @@ def _report(outcome: HostOutcome) -> HostReport:
 
     report = outcome.documents[-1] if outcome.documents else None
     error = None if report is None else report.get("error")
-    if isinstance(error, dict):
-        return HostReport(outcome.host, None, str(error.get("message")))
+    if isinstance(error, dict):  # of the host's own hostprep, which knows what cures it
+        said = " -> ".join(str(error[name]) for name in ("message", "hint") if error.get(name))
+        return HostReport(outcome.host, None, said or None)
     return HostReport(outcome.host, report, outcome.message)
 
 

@@ -7,7 +7,13 @@ import time
 from typing import Any
 
 from hostprep.cli.output import printable
-from hostprep.readiness.report import changed, subject_and_message, tally
+from hostprep.readiness.report import (
+    code_and_subject,
+    side_of_change,
+    subject_and_message,
+    tally,
+    wanted,
+)
 from hostprep.units import format_seconds
 
 _COLOURS = {"PASS": "32", "WARN": "33", "FAIL": "1;31", "UNKNOWN": "35", "SKIP": "2"}
@@ -45,9 +51,8 @@ def report_text(report: dict[str, Any], *, colours: bool) -> str:
 def _remedy(check: dict[str, Any]) -> list[str]:
     """Return what cures a finding, so that a shell takes the block as it is, words as comments."""
     lines = [f"# {check['code']} {_one_line(check['subject'])}: {check['title']}"]
-    if check["threshold"]:
-        wanted = _one_line(f"{check['threshold']} ({check['threshold_from']})")
-        lines.append(f"# wanted: {wanted}")
+    if threshold := wanted(check):
+        lines.append(f"# wanted: {_one_line(threshold)}")
     remedy = check["remedy"] or {"commands": [], "hint": None}
     if remedy["hint"]:
         lines.append(f"# {_one_line(remedy['hint'])}")
@@ -60,8 +65,9 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
     for name in ("worse", "better"):
         for change in baseline[name]:
             lines.append(
-                f"{_INDENT}{name}: {_one_line(changed(change))}:"
-                f" {_state(change['before'])} -> {_state(change['now'])}"
+                f"{_INDENT}{name}: {_one_line(code_and_subject(change))}:"
+                f" {_one_line(side_of_change(change['before']))}"
+                f" -> {_one_line(side_of_change(change['now']))}"
             )
     if len(lines) == 1:
         lines.append(f"{_INDENT}nothing changed")
@@ -70,13 +76,6 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
             codes = sorted({each["code"] for each in baseline[name]})
             lines.append(f"{_INDENT}{words}: {_one_line(', '.join(codes))}")
     return lines
-
-
-def _state(side: dict[str, Any]) -> str:
-    if side["status"] is None:
-        return _one_line(side["measured"]["text"])
-    measured = f" ({side['measured']['text']})" if side["measured"] else ""
-    return f"{side['status']}{_one_line(measured)}"
 
 
 def _one_line(text: str) -> str:

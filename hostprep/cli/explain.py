@@ -57,14 +57,14 @@ def _page(check: dict[str, Any]) -> str:
 
 
 def _fields(check: Check[Any]) -> dict[str, Any]:
+    from hostprep.readiness.model import Status
+
     return {
         "code": check.code,
         "title": check.title,
         "level": check.level.value,
         "severity": check.severity.value,
-        "verdicts": [
-            status.value for status in type(next(iter(check.verdicts))) if status in check.verdicts
-        ],
+        "verdicts": [status.value for status in Status if status in check.verdicts],
         "page": check.page,
     }
 

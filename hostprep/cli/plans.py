@@ -63,9 +63,11 @@ def volume_line(live: LiveVolume) -> str:
     """Return a mounted volume as one line."""
     from hostprep.units import format_bytes, format_count
 
+    size = "no limit of size"  # and then the kernel does not say how much is used
+    if live.size_bytes:
+        size = f"{format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used"
     inodes = "no limit of inodes" if live.inodes is None else format_count(live.inodes, "inode")
     return printable(
-        f"{live.path}: {format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used,"
-        f" {inodes}, mode {live.mode:04o}, owner {live.uid}:{live.gid},"
+        f"{live.path}: {size}, {inodes}, mode {live.mode:04o}, owner {live.uid}:{live.gid},"
         f" huge={live.huge}, {','.join(live.flags)}"
     )

@@ -12,14 +12,7 @@ import typer
 from hostprep.cli.keeping import kept
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import (
-    emit_error,
-    emit_json,
-    emit_text,
-    error_fields,
-    printable,
-    say,
-)
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.units import format_number
 
@@ -122,7 +115,7 @@ def recommend(
     elif error is None:
         emit_json("recommend", fields)
     else:
-        emit_error("recommend", error, as_json=False)
+        say_error(error)
         emit_json("recommend", {"error": error_fields(error), **fields}, ok=False)
     return 0 if error is None else error.exit_code
 

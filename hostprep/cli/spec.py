@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption, SpecArgument
-from hostprep.cli.output import emit_json, emit_text, printable, say, say_error
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
 from hostprep.errors import UsageError
 from hostprep.units import format_bytes, format_count, format_rate, lost_unit
 
@@ -133,7 +133,7 @@ def schema(
 
 def _error_fields(error: SpecError) -> dict[str, Any]:
     return {
-        "error": {"code": error.code, "message": error.message, "hint": error.hint},
+        "error": error_fields(error),
         "problems": [asdict(problem) for problem in error.problems],
     }
 

@@ -82,15 +82,17 @@ def _show_volume(volume: VolumeStatus) -> None:
     elif live is None:
         emit_text(printable(f"volume {volume.path}: not mounted"))
     else:
-        share = 100 * live.used_bytes / live.size_bytes if live.size_bytes else 0
-        inodes = "no limit" if live.inodes is None else format_count(live.inodes)
-        emit_text(
-            printable(
-                f"volume {volume.path}: {format_bytes(live.used_bytes)} of "
-                f"{format_bytes(live.size_bytes)} used ({share:.0f} %), "
-                f"{format_count(live.used_inodes)} of {inodes} inodes, "
-                f"huge={live.huge.value}, {','.join(live.flags)}"
+        size = "no limit of size"  # and then the kernel does not say how much is used
+        if live.size_bytes:
+            size = (
+                f"{format_bytes(live.used_bytes)} of {format_bytes(live.size_bytes)} used"
+                f" ({100 * live.used_bytes / live.size_bytes:.0f} %)"
             )
+        most = "no limit" if live.inodes is None else format_count(live.inodes)
+        inodes = f"{format_count(live.used_inodes)} of {most} inodes"
+        flags = ",".join(live.flags)
+        emit_text(
+            printable(f"volume {volume.path}: {size}, {inodes}, huge={live.huge.value}, {flags}")
         )
     emit_text(printable(f"  fstab: {_fstab_words(volume)}"))
     for words in volume.drift:

@@ -200,16 +200,7 @@ def _conclude(
             ok=error is None,
         )
     else:
-        removed = format_count(result.removed_entries, "entry")
-        unfinished = " its unfinished copies were removed, and it is" if plan.private else ""
-        done = f"it was not on the target;{unfinished} forgotten"
-        if result.by_another:
-            done = "unstaged meanwhile by another run"
-        elif forgotten:
-            done = "forgotten; no file was removed"
-        elif plan.published or plan.hidden:
-            done = f"{removed} removed"
-        emit_text(printable(f"{record.target}: {done}"))
+        emit_text(printable(f"{record.target}: {_done(plan, result, forgotten=forgotten)}"))
         steps = ["unmounted"] if result.unmounted else []
         steps += ["fstab has no line for it any more"] if result.line_removed else []
         if steps:
@@ -232,6 +223,18 @@ def _conclude(
     _tell_of(boot_service, record)
     if error is not None:
         raise typer.Exit(1)
+
+
+def _done(plan: UnstagePlan, result: UnstageResult, *, forgotten: bool) -> str:
+    """Say what became of the data set."""
+    if result.by_another:
+        return "unstaged meanwhile by another run"
+    if forgotten:
+        return "forgotten; no file was removed"
+    if plan.published or plan.hidden:
+        return f"{format_count(result.removed_entries, 'entry')} removed"
+    unfinished = " its unfinished copies were removed, and it is" if plan.private else ""
+    return f"it was not on the target;{unfinished} forgotten"
 
 
 def _left_behind(result: UnstageResult) -> HostprepError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -90,9 +91,7 @@ def _render(report: Report) -> str:
         f"{trace.subject}: {printable(trace.origin)}{' (--quick)' if trace.quick else ''}"
         for trace in report.traces
     ]
-    counts: dict[str, int] = {}
-    for check in report.checks:
-        counts[check.status] = counts.get(check.status, 0) + 1
+    counts = Counter(check.status for check in report.checks)
     tally = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     verdict = report.verdict.value
     if verdict == "SKIP":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hostprep.cuda.judge_delivery import judge_delivery
 from hostprep.cuda.judge_device import failing_copies, is_disturbed, judge_bandwidth, judge_device
 from hostprep.cuda.judge_overlap import judge_overlaps
@@ -137,13 +139,9 @@ def _while_busy(check: Check) -> Check:
     failed = check.status in (Status.FAIL, Status.ERROR) and check.measured is not None
     if not failed or not check.name.startswith(_TIMED):
         return check
-    return Check(
-        check.name,
-        check.subject,
-        Status.INCONCLUSIVE,
-        f"{check.message} (others may have been at work on the GPU)",
-        check.measured,
-        check.unit,
-        check.threshold,
-        "run it again when nobody else uses the GPU",
+    return replace(
+        check,
+        status=Status.INCONCLUSIVE,
+        message=f"{check.message} (others may have been at work on the GPU)",
+        remedy="run it again when nobody else uses the GPU",
     )

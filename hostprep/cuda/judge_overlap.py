@@ -45,15 +45,14 @@ def judge_overlaps(trace: Trace) -> list[Check]:
         return []
     checks = [_same_stream(subject, overlaps.get("same_stream"))]
     trusted = checks[0].status is Status.PASS
-    for kind in ("spin", "matmul", "prefetcher"):
-        if kind in overlaps:
+    for kind in ("spin", "matmul", "prefetcher", "pageable"):
+        if kind not in overlaps:
+            if not trace.is_incomplete("overlap"):
+                checks.append(_absent(subject, kind))
+        elif kind == "pageable":
+            checks.append(_pageable(subject, overlaps[kind]))
+        else:
             checks.append(_overlap(subject, overlaps[kind], trusted))
-        elif not trace.is_incomplete("overlap"):
-            checks.append(_absent(subject, kind))
-    if "pageable" in overlaps:
-        checks.append(_pageable(subject, overlaps["pageable"]))
-    elif not trace.is_incomplete("overlap"):
-        checks.append(_absent(subject, "pageable"))
     return checks
 
 

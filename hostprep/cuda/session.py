@@ -135,29 +135,9 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
         if heard.folder is not None:  # unless it was killed it has removed that itself
             remove_left(*heard.folder)
     if heard.survey is None:
-        broken = problem or "it said nothing"
-        doing, remedy = _STEPS[heard.step]
-        if "No module named" in broken:  # of the current directory it takes none but hostprep
-            remedy = "install what it misses into this Python, or name its folder in PYTHONPATH"
-        check = Check(
-            "run.process",
-            "hostprep",
-            Status.ERROR,
-            f"the test's process ended while {doing}: {broken}",
-            threshold=_RUN,
-            remedy=remedy,
-        )
-        return Report(Status.ERROR, (check,), None, (), time.monotonic() - began)
-    begun = judge_start(heard.survey)
-    if begun.status is Status.PASS and device is not None:
-        _see_that_it_is_there(device, heard.survey.torch.devices)
-    checks = [begun, *judge_unusable(heard.survey)]
-    if begun.status is Status.PASS:
-        checks += judge_lost(heard.survey, device)
-    for trace in heard.traces.values():
-        checks += judge(trace)
-    if begun.status is Status.PASS:
-        checks += _left_out(heard, device, problem)
+        checks = [_not_surveyed(heard.step, problem or "it said nothing")]
+    else:
+        checks = _judged(heard, heard.survey, device, problem)
     return Report(
         verdict(checks),
         tuple(checks),
@@ -165,6 +145,40 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
         tuple(heard.traces.values()),
         time.monotonic() - began,
     )
+
+
+def _not_surveyed(step: str, problem: str) -> Check:
+    """Return the ERROR of a process that ended before it could say what is there."""
+    doing, remedy = _STEPS[step]
+    if "No module named" in problem:  # of the current directory it takes none but hostprep
+        remedy = "install what it misses into this Python, or name its folder in PYTHONPATH"
+    return Check(
+        "run.process",
+        "hostprep",
+        Status.ERROR,
+        f"the test's process ended while {doing}: {problem}",
+        threshold=_RUN,
+        remedy=remedy,
+    )
+
+
+def _judged(heard: _Heard, survey: Survey, device: int | None, problem: str | None) -> list[Check]:
+    """Return the checks of all that was heard; ``UsageError`` for a device that is not there."""
+    begun = judge_start(survey)
+    starts = begun.status is Status.PASS
+    if starts and device is not None and device >= survey.torch.devices:
+        raise UsageError(
+            f"there is no cuda:{device}; torch sees {survey.torch.devices} device(s).",
+            "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES renumbers them",
+        )
+    checks = [begun, *judge_unusable(survey)]
+    if starts:
+        checks += judge_lost(survey, device)
+    for trace in heard.traces.values():
+        checks += judge(trace)
+    if starts:
+        checks += _left_out(heard, survey, device, problem)
+    return checks
 
 
 def report_fields(report: Report) -> dict[str, Any]:
@@ -214,17 +228,10 @@ def _end_in_words(status: int, stderr: str) -> str:
     return f"it ended with {how}: {said[:300]}"
 
 
-def _see_that_it_is_there(device: int, devices: int) -> None:
-    if device >= devices:
-        raise UsageError(
-            f"there is no cuda:{device}; torch sees {devices} device(s).",
-            "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES renumbers them",
-        )
-
-
-def _left_out(heard: _Heard, device: int | None, problem: str | None) -> list[Check]:
+def _left_out(
+    heard: _Heard, survey: Survey, device: int | None, problem: str | None
+) -> list[Check]:
     """Return what the process did not come to: where it died or hung, and the devices after it."""
-    assert heard.survey is not None
     checks = []
     if problem is not None:
         subject, stage = heard.at or ("hostprep", "none")
@@ -238,7 +245,7 @@ def _left_out(heard: _Heard, device: int | None, problem: str | None) -> list[Ch
                 remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
             )
         )
-    torch = heard.survey.torch
+    torch = survey.torch
     wanted = range(torch.devices) if device is None else [device]
     for index in wanted:
         if f"cuda:{index}" not in heard.traces and index not in dict(torch.unusable):

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -143,7 +144,7 @@ def train(
             loaded = _loading_seconds(loader)
             make_cold()
             fed = _timed_pass(bench, prefetcher, step)
-            stays = _timed_pass(bench, _again(resident, len(loader)), step)
+            stays = _timed_pass(bench, repeat(resident, len(loader)), step)
             rows.append((loaded, *fed, *stays))
             round_seconds = time.monotonic() - round_began
         del loader, prefetcher
@@ -223,11 +224,6 @@ def _loading_seconds(loader: Iterable[Any]) -> float:
     for _ in loader:
         pass
     return time.perf_counter() - began
-
-
-def _again(batch: Any, times: int) -> Iterator[Any]:
-    for _ in range(times):
-        yield batch
 
 
 def _step(bench: Bench) -> Any:

@@ -31,31 +31,40 @@ _NEEDS_SSH = (
     " -> install it here: apt-get install openssh-client"
 )
 
-# As Ansible says it of sudo, and of su, which waits for one; nobody is asked.
-_WITHOUT_PASSWORD = re.compile(r"Missing \w+ password|waiting for privilege escalation prompt")
-_NEEDS_PASSWORD = " -> name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE"
-_OTHER_PASSWORD = re.compile(r"Incorrect \w+ password")
-_NEEDS_OTHER_PASSWORD = (
-    " -> mend it: in the inventory (ansible_become_password), or without one there in the file that"
-    " ANSIBLE_BECOME_PASSWORD_FILE names"
-)
-_NOT_ALLOWED = re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)")
-_NEEDS_RIGHTS = " -> let who logs in become root there, or log in as another: ansible_user"
-# Of sudo with requiretty, which pipelining gives none.
-_WITHOUT_TERMINAL = re.compile(r"must have a tty to run")
-_NEEDS_TERMINAL = " -> give it one: ANSIBLE_PIPELINING=false"
-# Likewise of what is encrypted, without the vault's password and with another one.
-_WITHOUT_VAULT = re.compile(r"no vault secrets (were )?found")
-_NEEDS_VAULT = " -> name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE"
-# Of a host without Python, or without the one that was named; the latter before ansible-core 2.19.
-_WITHOUT_PYTHON = re.compile(r"module interpreter '.*' was not found|need to set the interpreter")
-_NEEDS_PYTHON = (
-    " -> Ansible works by Python: install python3 on the host, or name the one that it has:"
-    " ansible_python_interpreter"
+# What Ansible, the host's shell or sudo says, and what to do about it; the first that fits counts.
+_CURES = (
+    # As Ansible says it of sudo, and of su, which waits for one; nobody is asked.
+    (
+        re.compile(r"Missing \w+ password|waiting for privilege escalation prompt"),
+        "name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE",
+    ),
+    (
+        re.compile(r"Incorrect \w+ password"),
+        "mend it: in the inventory (ansible_become_password), or without one there in the file that"
+        " ANSIBLE_BECOME_PASSWORD_FILE names",
+    ),
+    (
+        re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)"),
+        "let who logs in become root there, or log in as another: ansible_user",
+    ),
+    # Of sudo with requiretty, which pipelining gives none.
+    (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
+    # Of what is encrypted, without the vault's password and with another one.
+    (
+        re.compile(r"no vault secrets (were )?found"),
+        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE",
+    ),
+    # Of a host without Python, or without the one that was named; the latter before ansible-core
+    # 2.19.
+    (
+        re.compile(r"module interpreter '.*' was not found|need to set the interpreter"),
+        "Ansible works by Python: install python3 on the host, or name the one that it has:"
+        " ansible_python_interpreter",
+    ),
 )
 # Of the host's dd, or its Python: Ansible puts modules and files there before anything else.
-_WITHOUT_ROOM = re.compile(r"No space left on device")
-_NEEDS_ROOM = " -> make room on the host: `df -h` there shows which file system is full"
+_WITHOUT_ROOM = "No space left on device"
+_NEEDS_ROOM = "make room on the host: `df -h` there shows which file system is full"
 # As the host's shell says it, whichever that is.
 _WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
 _NEEDS_SUDO = (
@@ -150,14 +159,7 @@ class Tally:
             # The first one tells why; what tidies up after it may well fail of the same cause.
             host.failed = True
             host.unreachable = event.kind == "unreachable"
-            words = _with_cure(fields.get("message") or "")
-            if host.unreachable:
-                words = words.rstrip(" :")  # of ssh, which has said nothing behind it
-            if host.unreachable and host.reached:
-                words = f"{_LOST} in the step `{event.task}`: {words}{_NEEDS_AGAIN}"
-            elif host.unreachable:
-                words = f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
-            host.message = words
+            host.message = _why_failed(event, reached=host.reached)
         if fields.get("reached"):
             host.reached = True
 
@@ -185,24 +187,26 @@ class Tally:
         )
 
 
+def _why_failed(event: Event, *, reached: bool) -> str:
+    """Return why a host has failed; ``reached``: it answered before."""
+    words = _with_cure(event.fields.get("message") or "")
+    if event.kind == "failed":
+        return words
+    words = words.rstrip(" :")  # of ssh, which has said nothing behind it
+    if reached:
+        return f"{_LOST} in the step `{event.task}`: {words}{_NEEDS_AGAIN}"
+    return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
+
+
 def _with_cure(words: str) -> str:
     """Return what Ansible says, with what to do where that is known."""
     if _WITHOUT_SSH in words and "No such file" in words:
         return _NEEDS_SSH
-    if _WITHOUT_PASSWORD.search(words):
-        return words + _NEEDS_PASSWORD
-    if _OTHER_PASSWORD.search(words):
-        return words + _NEEDS_OTHER_PASSWORD
-    if _NOT_ALLOWED.search(words):
-        return words + _NEEDS_RIGHTS
-    if _WITHOUT_TERMINAL.search(words):
-        return words + _NEEDS_TERMINAL
-    if _WITHOUT_VAULT.search(words):
-        return words + _NEEDS_VAULT
-    if _WITHOUT_PYTHON.search(words):
-        return words + _NEEDS_PYTHON
-    if _WITHOUT_ROOM.search(words) and " -> " not in words:
-        return words + _NEEDS_ROOM
+    for said, cure in _CURES:
+        if said.search(words):
+            return f"{words} -> {cure}"
+    if _WITHOUT_ROOM in words and " -> " not in words:  # hostprep's own word of it has its cure
+        return f"{words} -> {_NEEDS_ROOM}"
     if missing := _WITHOUT_SUDO.search(words):
         return _NEEDS_SUDO.format(missing[1])
     return words

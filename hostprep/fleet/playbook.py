@@ -23,8 +23,6 @@ from hostprep.system.resources import data_path
 from hostprep.system.run import Running, start
 
 _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
-
-
 # How ansible-playbook begins a warning, and what it says where patterns leave no host or are none.
 _WARNING = "[WARNING]"
 _NOBODY = re.compile(
@@ -95,19 +93,24 @@ def run_playbook(
     outcomes = tally.outcomes(_last_error(completed.stderr))
     if not outcomes:
         said = completed.stderr.strip() or "\n".join(words).strip()
-        if (mistake := unread(said)) is not None:
-            raise mistake
-        if completed.returncode == 0 or _NOBODY.search(said):
-            raise UsageError(
-                f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",
-                "look at --limit and at the inventory" if limit else "look at the inventory",
-            )
-        raise HostprepError(
-            f"ansible-playbook ended with status {completed.returncode}: {said[-2000:]}",
-            "nothing was changed on any host",
-        )
+        raise _no_host(inventory, completed.returncode, said, limited=bool(limit))
     warnings = tuple(line for line in completed.stderr.splitlines() if line.startswith(_WARNING))
     return FleetRun(outcomes, time.monotonic() - began, warnings)
+
+
+def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> HostprepError:
+    """Return why Ansible, which ended with ``status`` and ``said`` so, came to no host."""
+    if (mistake := unread(said)) is not None:
+        return mistake
+    if status == 0 or _NOBODY.search(said):
+        return UsageError(
+            f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",
+            "look at --limit and at the inventory" if limited else "look at the inventory",
+        )
+    return HostprepError(
+        f"ansible-playbook ended with status {status}: {said[-2000:]}",
+        "nothing was changed on any host",
+    )
 
 
 def checked_inventory(inventory: str) -> str:

@@ -34,7 +34,6 @@ is well. No host says this of itself, and `--only` and `--skip` do not know it.
 mistake in its spec, for instance). The message says which.
 
 `hostprep check` on the host itself says more; `hostprep provision` installs it there."""
-FLEET_SCHEMA = "hostprep.check-fleet/1"
 # The check whose PASS measured the version of the GPUs' driver.
 _DRIVER = "HP050"
 # Worst first. A host of which nothing is known stands before those that passed.

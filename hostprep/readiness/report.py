@@ -108,9 +108,26 @@ def subject_and_message(result: Mapping[str, Any]) -> str:
     return message if named else f"{subject}: {message}"
 
 
-def changed(change: Mapping[str, Any]) -> str:
-    """Return of what a change since a baseline is: a check's code and subject, or the host's."""
-    return " ".join(filter(None, (change["code"], change["subject"])))
+def code_and_subject(entry: Mapping[str, Any]) -> str:
+    """Return what a change since a baseline, or an outlier of a fleet, is about.
+
+    A check's code and subject, or the subject alone, where it is of the host itself.
+    """
+    return " ".join(filter(None, (entry["code"], entry["subject"])))
+
+
+def wanted(result: Mapping[str, Any]) -> str:
+    """Return a result's threshold and who says so, ``""`` where it has none."""
+    threshold = result["threshold"]
+    return f"{threshold} ({result['threshold_from']})" if threshold else ""
+
+
+def side_of_change(side: Mapping[str, Any]) -> str:
+    """Return what was found before or after: two of one status differ by what was measured."""
+    measured = str(side["measured"]["text"]) if side["measured"] else ""
+    if side["status"] is None:
+        return measured
+    return f"{side['status']} ({measured})" if measured else str(side["status"])
 
 
 def _badness(result: Result) -> tuple[int, int, str, str]:

@@ -5,6 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
+from hostprep.cli.plans import volume_line
+from hostprep.cli.status import _show_volume
+from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.status import VolumeStatus
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep
 
 
@@ -20,3 +26,28 @@ def test_of_what_is_missing_it_says_how_to_get_it_back(tmp_path: Path) -> None:
         f" `hostprep unstage {tmp_path}/fast/city` forgets it"
     )
     assert f"    -> {found['hint']}\n" in run_hostprep("status").stdout
+
+
+def test_a_volume_without_a_limit_is_not_called_one_of_no_bytes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    live = LiveVolume(
+        path="/mnt/ram",
+        size_bytes=0,
+        used_bytes=0,
+        inodes=65536,
+        used_inodes=1,
+        mode=0o755,
+        uid=0,
+        gid=0,
+        huge=Huge.NEVER,
+        noswap=True,
+        nosuid=True,
+        nodev=True,
+        noexec=True,
+        options=(),
+    )
+    _show_volume(VolumeStatus("/mnt/ram", live, in_fstab=False, drift=(), fstab_drift=()))
+    shown = capsys.readouterr().out.splitlines()[0]
+    assert shown.startswith("volume /mnt/ram: no limit of size, 1 of 65,536 inodes, huge=never, ")
+    assert volume_line(live).startswith("/mnt/ram: no limit of size, 65,536 inodes, mode 0755, ")

@@ -86,7 +86,9 @@ def test_what_the_process_says_becomes_the_report() -> None:
     ):
         heard.hear(line)
     assert heard.survey == GOOD
-    (check, skipped) = session._left_out(heard, None, "it ended with signal 9: it said nothing")
+    (check, skipped) = session._left_out(
+        heard, GOOD, None, "it ended with signal 9: it said nothing"
+    )
     assert check.subject == "cuda:0" and "in the stage 'overlap'" in check.message
     assert skipped.status is Status.SKIP
     heard.hear(MARK + json.dumps({"what": "trace", "trace": asdict(replace(trace, overlaps=()))}))
@@ -97,4 +99,4 @@ def test_what_the_process_says_becomes_the_report() -> None:
     assert heard.at is None
     assert heard.traces == {"cuda:0": trace}  # the last one stands
     assert isinstance(heard.traces["cuda:0"], Trace)
-    assert session._left_out(heard, None, None) == []
+    assert session._left_out(heard, GOOD, None, None) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from hostprep.readiness.shell import quote
@@ -31,12 +32,11 @@ def stage_line(dataset: DatasetSpec, spec: Spec, *options: str) -> str:
 
 
 def stage_again_line(record: Record, live: LiveVolume | None, *options: str) -> str | None:
-    """Return the same for one on record alone; None where its volume's size is not known."""
-    if record.volume is not None and live is None:
+    """Return the same for one on record alone; None where its volume has no size that is known."""
+    if record.volume is not None and (live is None or not live.size_bytes):
         return None
-    parent = record.target.rpartition("/")[0] or "/"
-    size = None if live is None or record.volume is None else str(live.size_bytes)
-    return _stage(record.source, record.name, parent, size, options)
+    size = None if live is None else str(live.size_bytes)
+    return _stage(record.source, record.name, os.path.dirname(record.target), size, options)
 
 
 def _stage(source: str, name: str, parent: str, size: str | None, options: Iterable[str]) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
-from hostprep.readiness.checks._records import look_at_damaged
+from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.readiness.shell import quote
 from hostprep.readiness.side_by_side import at_once
-from hostprep.spec.model import DatasetSpec
+from hostprep.spec.model import DatasetSpec, Spec
 from hostprep.staging.inspection import Inspected
 from hostprep.staging.record.damage import NOBODY_KNOWS, DamagedManifest
 from hostprep.staging.record.records import Record
@@ -37,6 +36,9 @@ class Origin:
     state: str
     why: str = ""
     real: str | None = None
+
+
+_NOT_ASKED = Origin("not asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,69 +109,74 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
     """
     known = {status.record.target: status for status in context.datasets}
     damaged = {each.target: each for each in look_at_damaged(context)}
-    looks: list[partial[DatasetLook]] = []
-    names = [each.name for each in context.spec.datasets] if context.spec else []
-    for wanted in context.spec.datasets if context.spec else ():
-        status = known.pop(_target(wanted, set(known)), None)
-        lost = wanted.volume is not None and context.live(wanted.volume) is None
-        state = status.state if status else "never"
-        in_the_way = _in_the_way(status) if status else None
-        if unreadable := damaged.get(wanted.target):
-            state, in_the_way = "damaged", unreadable.hint
-        assert context.spec is not None
-        looks.append(
-            partial(
-                DatasetLook,
-                name=wanted.name,
-                source=wanted.source,
-                target=wanted.target,
-                in_spec=True,
-                at_boot=wanted.at_boot,
-                record=status.record if status else None,
-                state=state,
-                reason=status.reason if status else "it was never staged",
-                lost_volume=wanted.volume if lost else None,
-                stage=stage_line(wanted, context.spec),
-                in_the_way=in_the_way,
-                shares_name=names.count(wanted.name) > 1,
-            )
-        )
+    spec = context.spec
+    looks = []
+    if spec is not None:
+        for wanted in spec.datasets:
+            on_record = [each for each in targets_of(wanted) if each in known]
+            status = known.pop(on_record[0]) if on_record else None
+            looks.append(_wanted(context, spec, wanted, status, damaged.get(wanted.target)))
     for status in known.values():
-        record = status.record
         # What was staged by hand, and went with a reboot or its volume, nobody has asked for.
-        if context.spec is not None and status.state == "missing":
-            continue
-        live = None if record.volume is None else context.live(record.volume)
-        looks.append(
-            partial(
-                DatasetLook,
-                name=record.name,
-                source=record.source,
-                target=record.target,
-                in_spec=False,
-                at_boot=False,
-                record=record,
-                state=status.state,
-                reason=status.reason,
-                lost_volume=None,
-                stage=stage_again_line(record, live),
-                in_the_way=_in_the_way(status),
-            )
-        )
-    origins = at_once(lambda look: ask_source(context, look.keywords["source"]), looks)
-    return tuple(look(origin=origin) for look, origin in zip(looks, origins, strict=True))
+        if spec is None or status.state != "missing":
+            looks.append(_found(context, status))
+    origins = at_once(lambda look: ask_source(context, look.source), looks)
+    return tuple(replace(look, origin=origin) for look, origin in zip(looks, origins, strict=True))
+
+
+def _wanted(
+    context: Context,
+    spec: Spec,
+    wanted: DatasetSpec,
+    status: DatasetStatus | None,
+    damaged: DamagedRecord | None,
+) -> DatasetLook:
+    """Return a data set of the spec; ``status`` is of its record, where that can be read."""
+    lost = wanted.volume is not None and context.live(wanted.volume) is None
+    state = status.state if status else "never"
+    in_the_way = _in_the_way(status) if status else None
+    if damaged is not None:
+        state, in_the_way = "damaged", damaged.hint
+    return DatasetLook(
+        name=wanted.name,
+        source=wanted.source,
+        target=wanted.target,
+        in_spec=True,
+        at_boot=wanted.at_boot,
+        record=status.record if status else None,
+        state=state,
+        reason=status.reason if status else "it was never staged",
+        lost_volume=wanted.volume if lost else None,
+        stage=stage_line(wanted, spec),
+        origin=_NOT_ASKED,
+        in_the_way=in_the_way,
+        shares_name=sum(each.name == wanted.name for each in spec.datasets) > 1,
+    )
+
+
+def _found(context: Context, status: DatasetStatus) -> DatasetLook:
+    """Return a data set that is on record alone."""
+    record = status.record
+    live = None if record.volume is None else context.live(record.volume)
+    return DatasetLook(
+        name=record.name,
+        source=record.source,
+        target=record.target,
+        in_spec=False,
+        at_boot=False,
+        record=record,
+        state=status.state,
+        reason=status.reason,
+        lost_volume=None,
+        stage=stage_again_line(record, live),
+        origin=_NOT_ASKED,
+        in_the_way=_in_the_way(status),
+    )
 
 
 def _in_the_way(status: DatasetStatus) -> str | None:
     """Return what helps where a run refuses; to finish an unstaging is no condition for one."""
     return None if status.record.phase == "removing" else status.hint
-
-
-def _target(wanted: DatasetSpec, targets: set[str]) -> str:
-    """Return the target under which the data set is on record: without symlinks."""
-    if wanted.to is None or wanted.target in targets:
-        return wanted.target
-    return os.path.join(os.path.realpath(wanted.to), wanted.name)
 
 
 def ask_source(context: Context, source: str) -> Origin:

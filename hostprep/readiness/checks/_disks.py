@@ -96,6 +96,15 @@ def file_system_of(context: Context, storage: PathStorage) -> str | None:
     return found
 
 
+def is_there(context: Context, path: str) -> bool | None:
+    """Return whether something is at ``path``, be it a broken link; None where nobody can tell."""
+    below = str(context.root / path.lstrip("/"))
+    try:
+        return bool(context.ask(f"is {path}", lambda: os.path.lexists(below), below_root=True))
+    except CannotTell:
+        return None
+
+
 def _nearest(path: str) -> str:
     while not os.path.lexists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)

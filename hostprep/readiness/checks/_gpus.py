@@ -88,6 +88,11 @@ def name(gpu: Gpu) -> str:
     return f"GPU {gpu.index}"
 
 
+def is_at(gpu: Gpu, address: str) -> bool:
+    """Return whether a GPU is at a PCI address of sysfs; NVML's domain has more digits."""
+    return (gpu.pci_bus_id or "").endswith(address)
+
+
 def says_something(gpu: Gpu) -> bool:
     """Return whether NVML tells the state of a GPU at all; of a lost one it tells nothing."""
     return gpu.total_bytes is not None or gpu.utilisation_percent is not None

@@ -37,7 +37,7 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
     wanted = {
         record_id(each.name, target): each
         for each in (context.spec.datasets if context.spec else ())
-        for target in _targets(each)
+        for target in targets_of(each)
         if target not in known
     }
     found = []
@@ -72,8 +72,8 @@ def not_judged(
         )
 
 
-def _targets(wanted: DatasetSpec) -> tuple[str, ...]:
-    """Return the paths under one of which it is on record: as written, and without symlinks."""
+def targets_of(wanted: DatasetSpec) -> tuple[str, ...]:
+    """Return the paths under which it may be on record: as written, and without symlinks."""
     if wanted.to is None:
         return (wanted.target,)
     return wanted.target, os.path.join(os.path.realpath(wanted.to), wanted.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
@@ -44,6 +44,7 @@ class Scale:
     """What is counted, how a number of it is said, and how much free of it calms a high share.
 
     Records are small, so on a file system that has nothing but them ``little_for_records`` is it.
+    ``counts`` takes what there is and what is free of it.
     """
 
     unit: str
@@ -53,6 +54,7 @@ class Scale:
     little_for_records: int
     ample: int
     remedy: Callable[[str], Remedy]
+    counts: Callable[[Space], tuple[int, int]]
 
 
 def look(context: Context) -> Facts:
@@ -74,28 +76,15 @@ def look(context: Context) -> Facts:
     return Facts(tuple(found.values()))
 
 
-def judge_rooms(
-    facts: Facts, scale: Scale, counts: Callable[[Space], tuple[int, int]]
-) -> Iterator[Finding]:
-    """Judge each file system; ``counts`` takes what there is and what is free of it."""
-    for room in facts.rooms:
-        if room.space is None:
-            # A target that does not answer is HP040's to tell; here there is nothing to count.
-            yield Finding(Status.SKIP, room.mount_point, f"{room.problem}")
-            continue
-        if room.read_only:  # HP041 tells of it, where room is a matter of bytes
-            message = f"{room.mount_point} is mounted read-only: no room counts there."
-            yield Finding(Status.SKIP, room.mount_point, message)
-            continue
-        total, free = counts(room.space)
-        if total == 0:
-            message = f"{room.mount_point} counts no {scale.unit}."
-            yield Finding(Status.PASS, room.mount_point, message)
-            continue
-        yield _judge_one(room, scale, total, free)
-
-
-def _judge_one(room: Room, scale: Scale, total: int, free: int) -> Finding:
+def judge_room(room: Room, scale: Scale) -> Finding:
+    """Judge a file system that can be written."""
+    if room.space is None:
+        # A target that does not answer is HP040's to tell; here there is nothing to count.
+        return Finding(Status.SKIP, room.mount_point, f"{room.problem}")
+    total, free = scale.counts(room.space)
+    if total == 0:
+        message = f"{room.mount_point} counts no {scale.unit}."
+        return Finding(Status.PASS, room.mount_point, message)
     used = 1 - free / total
     little = scale.little if room.staged_to else scale.little_for_records
     status = Status.PASS

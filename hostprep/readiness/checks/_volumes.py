@@ -14,13 +14,15 @@ from hostprep.volumes.options import OptionValues, parse_options
 
 # A percentage was worked out when the volume was mounted, of a RAM that differs from boot to boot.
 _SAME_SIZE = 0.01
+_NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeLook:
     """A volume of the spec. ``size_bytes`` is the wanted size, a percentage worked out.
 
-    ``limited``: a cgroup limits this process; a percentage worked out from here is of its limit.
+    ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
+    from here has a percentage of that limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
     ``owner`` of None: the spec does not say. ``noauto``: the line waits for somebody to mount it.
     """
@@ -32,6 +34,10 @@ class VolumeLook:
     owner: tuple[int, int] | None = None
     noauto: bool = False
     limited: bool = False
+
+    def mount_hint(self, hint: str | None = None) -> str | None:
+        """Return the hint of a line that mounts it: from within a job, it is no line for here."""
+        return "; ".join(filter(None, (hint, _NOT_IN_A_JOB if self.limited else None))) or None
 
     def has_size(self, size_bytes: int) -> bool:
         """Whether ``size_bytes`` is the wanted size: to the page or, of a percentage, nearly."""

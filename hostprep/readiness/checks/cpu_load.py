@@ -14,10 +14,10 @@ _MUCH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The load average over one minute, and the processors' worth of time that we may use."""
+    """The load average over one minute, and the processors that are online."""
 
     load: float
-    processors: float
+    processors: int
 
 
 def look(context: Context) -> Facts:
@@ -28,14 +28,14 @@ def look(context: Context) -> Facts:
     load = first_number(said)
     if load is None:
         raise CannotTell("/proc/loadavg does not say how many processes ran.", NO_PROC_HINT)
-    return Facts(load, float(context.cpu.online))
+    return Facts(load, context.cpu.online)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the load against the processors."""
     share = facts.load / facts.processors
     status, remedy = Status.PASS, None
-    count = f"{facts.processors:g} processors"
+    count = f"{facts.processors} processors"
     message = f"{facts.load:.2f} processes ran or waited on {count} over the last minute."
     if share >= _MUCH_SHARE:
         status = Status.WARN

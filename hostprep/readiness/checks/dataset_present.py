@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from hostprep.readiness.checks._datasets import (
     look_at_datasets,
     making_way,
 )
+from hostprep.readiness.checks._disks import is_there
 from hostprep.readiness.checks._records import (
     NONE_KNOWN,
     DamagedRecord,
@@ -21,7 +21,6 @@ from hostprep.readiness.checks._records import (
 )
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
-    CannotTell,
     Check,
     Finding,
     Measured,
@@ -67,13 +66,7 @@ def _is_taken(context: Context, dataset: DatasetLook) -> bool:
     """Whether something lies where a data set is to be staged that never was."""
     if dataset.state != "never" or dataset.lost_volume is not None:
         return False
-    path = str(context.root / dataset.target.lstrip("/"))
-    try:
-        return bool(
-            context.ask(f"is {dataset.target}", lambda: os.path.lexists(path), below_root=True)
-        )
-    except CannotTell:
-        return False
+    return bool(is_there(context, dataset.target))
 
 
 _COMES_UP = ("waiting", "staging")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostprep.readiness.checks._room import Facts, Scale, judge_rooms, look
+from hostprep.readiness.checks._room import Facts, Scale, judge_room, look
 from hostprep.readiness.model import Check, Finding, Remedy, Severity, Status
 
 
@@ -16,13 +16,25 @@ def _remedy(point: str) -> Remedy:
 
 
 _INODES = Scale(
-    "inodes", " inodes", lambda count: f"{count:,.0f}", 100_000, 1_000, 1_000_000, _remedy
+    unit="inodes",
+    noun=" inodes",
+    say=lambda count: f"{count:,.0f}",
+    little=100_000,
+    little_for_records=1_000,
+    ample=1_000_000,
+    remedy=_remedy,
+    counts=lambda space: (space.inodes, space.free_inodes),
 )
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each file system that has a limit."""
-    return judge_rooms(facts, _INODES, lambda space: (space.inodes, space.free_inodes))
+    for room in facts.rooms:
+        if room.read_only:  # HP041 tells of it
+            message = f"{room.mount_point} is mounted read-only: no room counts there."
+            yield Finding(Status.SKIP, room.mount_point, message)
+        else:
+            yield judge_room(room, _INODES)
 
 
 CHECK = Check(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostprep.readiness.checks._room import Facts, Room, Scale, judge_rooms, look
+from hostprep.readiness.checks._room import Facts, Room, Scale, judge_room, look
 from hostprep.readiness.model import Check, Finding, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.units import GIB, MIB, format_bytes
@@ -17,17 +17,22 @@ def _remedy(point: str) -> Remedy:
     )
 
 
-_BYTES = Scale("bytes", "", format_bytes, 10 * GIB, 100 * MIB, 50 * GIB, _remedy)
+_BYTES = Scale(
+    unit="bytes",
+    noun="",
+    say=format_bytes,
+    little=10 * GIB,
+    little_for_records=100 * MIB,
+    ample=50 * GIB,
+    remedy=_remedy,
+    counts=lambda space: (space.size_bytes, space.free_bytes),
+)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each file system by what ordinary users may still write."""
     for room in facts.rooms:
-        if room.read_only:
-            yield _read_only(room)
-        else:
-            only = Facts((room,))
-            yield from judge_rooms(only, _BYTES, lambda space: (space.size_bytes, space.free_bytes))
+        yield _read_only(room) if room.read_only else judge_room(room, _BYTES)
 
 
 def _read_only(room: Room) -> Finding:

@@ -41,16 +41,16 @@ def _judge_one(gpu: Gpu, with_screen: tuple[str, ...]) -> Finding:
     if gpu.persistence is None:
         message = f"NVML does not say whether the driver stays loaded for the {gpu.name}."
         return Finding(Status.SKIP, _gpus.name(gpu), message)
-    # NVML writes the domain with eight digits where sysfs has four.
-    screen = any((gpu.pci_bus_id or "").endswith(address) for address in with_screen)
+    screen = any(_gpus.is_at(gpu, address) for address in with_screen)
     fine = gpu.persistence or screen
-    message = "persistence mode is on: the driver stays loaded."
-    if not gpu.persistence:
-        message = "persistence mode is off"
-        message += (
-            ", but a screen keeps the driver loaded."
-            if screen
-            else (": the driver starts anew with each program, which takes seconds.")
+    if gpu.persistence:
+        message = "persistence mode is on: the driver stays loaded."
+    elif screen:
+        message = "persistence mode is off, but a screen keeps the driver loaded."
+    else:
+        message = (
+            "persistence mode is off: the driver starts anew with each program, which takes"
+            " seconds."
         )
     return Finding(
         Status.PASS if fine else Status.WARN,

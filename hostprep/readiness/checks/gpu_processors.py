@@ -42,9 +42,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _judge_one(gpu: Gpu, facts: Facts) -> Finding:
-    # NVML writes the domain with eight digits where sysfs has four.
-    bus_id = gpu.pci_bus_id or ""
-    near = next((near for at, near in facts.near.items() if bus_id.endswith(at)), frozenset())
+    near = next((near for at, near in facts.near.items() if _gpus.is_at(gpu, at)), frozenset())
     if not near:
         message = f"the kernel does not say which processors are near the {gpu.name}."
         return Finding(Status.SKIP, _gpus.name(gpu), message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +12,10 @@ from hostprep.host.file_system_id import surely_another
 from hostprep.probing.judgement import Judged
 from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_in
 from hostprep.probing.results import is_of
-from hostprep.readiness.checks._disks import file_system_of, storage_of
+from hostprep.readiness.checks._disks import file_system_of, is_there, storage_of
 from hostprep.readiness.checks._needs import need_of, probe_line, required, say, say_age
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_rate
 
 _OLD_SECONDS = 30 * 86400.0
@@ -77,18 +76,10 @@ def look(context: Context) -> Facts:
                 invalid,
                 elsewhere,
                 None if probe is not None else _damage_of(context, path),
-                judged is None and _is_absent(context, path),
+                judged is None and is_there(context, path) is False,
             )
         )
     return Facts(tuple(rates))
-
-
-def _is_absent(context: Context, path: str) -> bool:
-    below = str(context.root / path.lstrip("/"))
-    try:
-        return not context.ask(f"is {path}", lambda: os.path.lexists(below), below_root=True)
-    except CannotTell:
-        return False
 
 
 def _certain(judged: Judged, probe: dict[str, Any]) -> bool:

@@ -42,10 +42,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(volume: VolumeLook, foreign: int | None) -> Finding:
     path = volume.spec.path
-    hint = None
-    if volume.limited:
-        hint = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
-    remedy: Remedy | None = Remedy((mount_line(volume.spec),), hint)
+    remedy: Remedy | None = Remedy((mount_line(volume.spec),), volume.mount_hint())
     measured = Measured("no line", "no line")
     if volume.line is not None:
         found = ", ".join(_differences(volume, volume.line))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import one_line
@@ -21,7 +20,7 @@ from hostprep.readiness.model import (
     Status,
 )
 from hostprep.readiness.shell import quote
-from hostprep.spec.model import VolumeSpec
+from hostprep.spec.model import Spec, VolumeSpec
 from hostprep.volumes.live import mounted_over
 from hostprep.volumes.paths import first_names
 
@@ -29,52 +28,47 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """The spec's volumes (None: no spec), each with the type of what is mounted there, if any.
+class Place:
+    """A volume of the spec, and the type of what is mounted on its path, None for nothing.
 
-    ``stage`` has by its path the lines that stage a volume's data sets, if their sources answer.
-    ``hidden`` has by its path what was mounted over a volume, on it or above it, and hides it.
-    ``filled`` has by its path the first names in the directory where a volume is not mounted, if it
-    is not empty: ``hostprep mount`` refuses to hide them.
+    ``over`` was mounted over it later, on it or above it, and hides it. Where nothing is mounted,
+    ``stage`` are the lines that stage the volume's data sets, of those whose sources answer, and
+    ``names`` the first in the directory, if it is not empty: ``hostprep mount`` refuses to hide
+    them.
     """
 
-    volumes: tuple[tuple[VolumeSpec, str | None], ...] | None
-    stage: dict[str, tuple[str, ...]]
-    hidden: dict[str, Mount] = field(default_factory=dict)
-    filled: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    volume: VolumeSpec
+    fstype: str | None
+    over: Mount | None
+    stage: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The places of the spec's volumes; None: no spec."""
+
+    places: tuple[Place, ...] | None
 
 
 def look(context: Context) -> Facts:
     """Read what is mounted on the spec's paths."""
-    if context.spec is None:
-        return Facts(None, {})
-    spec, mounts = context.spec, context.mounts
-    return Facts(
-        tuple(
-            (volume, mount.fstype if (mount := mount_at(volume.path, mounts)) else None)
-            for volume in spec.volumes
-        ),
-        {
-            volume.path: tuple(
-                stage_line(each, spec)
-                for each in spec.datasets
-                if each.volume == volume.path
-                and mount_at(volume.path, mounts) is None
-                and ask_source(context, each.source).state == "fine"
-            )
-            for volume in spec.volumes
-        },
-        {
-            volume.path: over
-            for volume in spec.volumes
-            if (over := mounted_over(volume.path, mounts)) is not None
-        },
-        {
-            volume.path: names
-            for volume in spec.volumes
-            if mount_at(volume.path, mounts) is None and (names := _names_in(context, volume.path))
-        },
+    spec = context.spec
+    if spec is None:
+        return Facts(None)
+    return Facts(tuple(_look_at(context, spec, volume) for volume in spec.volumes))
+
+
+def _look_at(context: Context, spec: Spec, volume: VolumeSpec) -> Place:
+    over = mounted_over(volume.path, context.mounts)
+    if mount := mount_at(volume.path, context.mounts):
+        return Place(volume, mount.fstype, over)
+    stage = tuple(
+        stage_line(each, spec)
+        for each in spec.datasets
+        if each.volume == volume.path and ask_source(context, each.source).state == "fine"
     )
+    return Place(volume, None, over, stage, _names_in(context, volume.path))
 
 
 def _names_in(context: Context, path: str) -> tuple[str, ...]:
@@ -95,51 +89,54 @@ def _names_in(context: Context, path: str) -> tuple[str, ...]:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each volume."""
-    if not facts.volumes:
-        why = "there is no spec file" if facts.volumes is None else "the spec has no volumes"
+    if not facts.places:
+        why = "there is no spec file" if facts.places is None else "the spec has no volumes"
         yield Finding(Status.SKIP, "volumes", f"{why}, so no volume is expected.")
         return
-    for volume, fstype in facts.volumes:
-        measured = Measured(fstype or "nothing mounted", fstype)
-        if over := facts.hidden.get(volume.path):
-            status = Status.FAIL
+    for place in facts.places:
+        yield _judge_one(place)
+
+
+def _judge_one(place: Place) -> Finding:
+    path, fstype, over = place.volume.path, place.fstype, place.over
+    status, remedy = Status.FAIL, None
+    if over is not None:
+        message = (
+            f"{path} is mounted, and hidden: {over.source} ({over.fstype}) was mounted"
+            f" on {over.target} after it."
+        )
+        remedy = Remedy(
+            (f"findmnt {quote(over.target)}",),
+            f"see whose it is; unmount it (umount {quote(over.target)}), or mount it before"
+            " the volume",
+        )
+    elif fstype == "tmpfs":
+        status, message = Status.PASS, f"{path} is mounted."
+    elif fstype is None:
+        message = f"{path} is not mounted: what is read there comes from the disk below."
+        if place.names:
+            more = " and more" if len(place.names) > _SHOWN else ""
             message = (
-                f"{volume.path} is mounted, and hidden: {over.source} ({over.fstype}) was mounted"
-                f" on {over.target} after it."
+                f"{path} is not mounted, and what is read there is the disk's:"
+                f" {one_line(', '.join(place.names[:_SHOWN]))}{more}."
             )
-            remedy = Remedy(
-                (f"findmnt {quote(over.target)}",),
-                f"see whose it is; unmount it (umount {quote(over.target)}), or mount it before"
-                " the volume",
-            )
-        elif fstype == "tmpfs":
-            status, message, remedy = Status.PASS, f"{volume.path} is mounted.", None
-        elif fstype is None:
-            status = Status.FAIL
-            message = f"{volume.path} is not mounted: what is read there comes from the disk below."
-            remedy = _mounting(volume, facts)
-            if names := facts.filled.get(volume.path):
-                more = " and more" if len(names) > _SHOWN else ""
-                message = (
-                    f"{volume.path} is not mounted, and what is read there is the disk's:"
-                    f" {one_line(', '.join(names[:_SHOWN]))}{more}."
-                )
-        else:
-            status = Status.FAIL
-            message = f"{volume.path} is mounted, of type {fstype}, and the spec wants a tmpfs."
-            remedy = Remedy(
-                (f"findmnt {quote(volume.path)}",),
-                "see whose it is; unmount it, or give the volume another path in the spec",
-            )
-        yield Finding(status, volume.path, message, measured, "tmpfs", "the spec", remedy=remedy)
+        remedy = _mounting(place)
+    else:
+        message = f"{path} is mounted, of type {fstype}, and the spec wants a tmpfs."
+        remedy = Remedy(
+            (f"findmnt {quote(path)}",),
+            "see whose it is; unmount it, or give the volume another path in the spec",
+        )
+    measured = Measured(fstype or "nothing mounted", fstype)
+    return Finding(status, path, message, measured, "tmpfs", "the spec", remedy=remedy)
 
 
-def _mounting(volume: VolumeSpec, facts: Facts) -> Remedy:
+def _mounting(place: Place) -> Remedy:
     """Return what mounts a volume and fills it; what is in its place now makes way, and stays."""
-    path = volume.path
-    lines = (mount_line(volume), *facts.stage[path])
+    path = place.volume.path
+    lines = (mount_line(place.volume), *place.stage)
     apply = "`hostprep apply` mounts all volumes and stages their data sets"
-    if path not in facts.filled:
+    if not place.names:
         return Remedy(lines, apply)
     # With -T it does not end up in a folder that has this name already.
     return Remedy(

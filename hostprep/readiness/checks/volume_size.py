@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
 from hostprep.units import format_bytes
 
 Facts = tuple[VolumeLook, ...] | None
@@ -22,9 +23,21 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
     path, wanted = volume.spec.path, format_bytes(volume.size_bytes)
+    measured = Measured(format_bytes(size_bytes), size_bytes, "bytes")
     remedy = None
     if volume.has_size(size_bytes):
         status, message = Status.PASS, f"{path} has {format_bytes(size_bytes)}, as the spec says."
+    elif not size_bytes:
+        status, measured = Status.WARN, Measured("no limit", None, "bytes")
+        message = (
+            f"{path} has no limit, where the spec wants {wanted}"
+            f" ({_who_differs(volume, size_bytes)}): it may come to take all of the memory."
+        )
+        remedy = Remedy(
+            ("hostprep status",),
+            "the kernel gives no limit to a tmpfs that has none: unstage what is in it, unmount it"
+            f" (hostprep unmount {quote(path)}), then `hostprep apply`",
+        )
     else:
         smaller = size_bytes < volume.size_bytes
         status = Status.FAIL if smaller else Status.WARN
@@ -33,12 +46,7 @@ def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
             f"{path} has {format_bytes(size_bytes)}, where the spec wants {wanted}"
             f" ({_who_differs(volume, size_bytes)}): {follows}."
         )
-        hint = "what is in it stays"
-        if volume.limited:
-            hint += (
-                "; not from within a job: where a cgroup has a limit, a percentage is of that limit"
-            )
-        remedy = Remedy((mount_line(volume.spec),), hint)
+        remedy = Remedy((mount_line(volume.spec),), volume.mount_hint("what is in it stays"))
         if used_bytes > volume.size_bytes:
             hint = (
                 f"it holds {format_bytes(used_bytes)}, so it cannot shrink to {wanted}: give it a"
@@ -49,7 +57,7 @@ def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
         status,
         path,
         message,
-        Measured(format_bytes(size_bytes), size_bytes, "bytes"),
+        measured,
         wanted,
         "`size:` in the spec",
         volume.size_bytes,
@@ -83,10 +91,11 @@ that limit is as good: that is what `hostprep apply` makes in a container.
 The line in fstab is looked at too, to say which of the three differs: a volume that was remounted
 by hand, a spec that was changed and not applied, or both.
 
-**FAIL** it is smaller: staging ends for want of space. **WARN** it is larger: it may come to take
-memory that the spec left to others.
+**FAIL** it is smaller: staging ends for want of space. **WARN** it is larger, or has no limit, as
+after `mount -o remount,size=0`: it may come to take memory that the spec left to others.
 
 `hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) remounts it with the size of the
-spec. Nothing in it is lost; a volume that holds more than the new size is refused.
+spec. Nothing in it is lost; a volume that holds more than the new size is refused. One without a
+limit takes none until it is unmounted.
 """,
 )

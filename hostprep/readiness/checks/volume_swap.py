@@ -102,8 +102,10 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
         )
         remedy = Remedy(
             facts.cures.get(path, ()),
-            "the kernel takes noswap only at a mount, so it has to be emptied, mounted anew and"
-            " filled again, while no job reads it; without swap (`swapoff -a`) it is not needed",
+            volume.mount_hint(
+                "the kernel takes noswap only at a mount, so it has to be emptied, mounted anew and"
+                " filled again, while no job reads it; without swap (`swapoff -a`) it is not needed"
+            ),
         )
     measured = Measured("noswap" if noswap else "without noswap", noswap)
     return Finding(

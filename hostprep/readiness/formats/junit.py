@@ -8,6 +8,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from typing import Any
 
+from hostprep.readiness.report import wanted
+
 # What XML 1.0 cannot hold, not even escaped: names from a disk may.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -72,8 +74,8 @@ def _details(check: dict[str, Any]) -> str:
     lines = []
     if check["measured"]:
         lines.append(f"measured: {check['measured']['text']}")
-    if check["threshold"]:
-        lines.append(f"wanted: {check['threshold']} ({check['threshold_from']})")
+    if threshold := wanted(check):
+        lines.append(f"wanted: {threshold}")
     remedy = check["remedy"] or {"commands": [], "hint": None}
     lines += remedy["commands"]
     if remedy["hint"]:

@@ -6,7 +6,13 @@ import re
 import time
 from typing import Any
 
-from hostprep.readiness.report import changed, subject_and_message, tally
+from hostprep.readiness.report import (
+    code_and_subject,
+    side_of_change,
+    subject_and_message,
+    tally,
+    wanted,
+)
 
 # CommonMark's code span: as many backticks at its end as at its beginning. One alone is none.
 _CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)")
@@ -24,16 +30,13 @@ def markdown(report: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     for check in report["checks"]:
-        wanted = ""
-        if check["threshold"]:
-            wanted = f"{check['threshold']} ({check['threshold_from']})"
         cells = (
             f"**{check['status']}**"
             if check["status"] not in ("PASS", "SKIP")
             else check["status"],
             _text(check["code"], cell=True),
             _text(subject_and_message(check), cell=True),
-            _text(wanted, cell=True),
+            _text(wanted(check), cell=True),
         )
         lines.append("| " + " | ".join(cells) + " |")
     for check in report["checks"]:
@@ -61,19 +64,11 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
     lines = ["", "## Since the baseline", ""]
     for name in ("worse", "better"):
         lines += [
-            f"- {name}: {_text(changed(change))}:"
-            f" {_state(change['before'])} → {_state(change['now'])}"
+            f"- {name}: {_text(code_and_subject(change))}:"
+            f" {_text(side_of_change(change['before']))} → {_text(side_of_change(change['now']))}"
             for change in baseline[name]
         ]
     return lines if lines[-1] else [*lines, "nothing changed"]
-
-
-def _state(side: dict[str, Any]) -> str:
-    """Return what a side of a change was: two of one status differ by what was measured."""
-    measured = _text(side["measured"]["text"]) if side["measured"] else ""
-    if side["status"] is None:
-        return measured
-    return f"{side['status']} ({measured})" if measured else str(side["status"])
 
 
 def _text(text: str, *, cell: bool = False) -> str:

@@ -159,6 +159,29 @@ def test_an_error_that_is_none_costs_its_own_host_alone() -> None:
     assert fleet["counts"]["UNKNOWN"] == 2
 
 
+def test_a_host_that_says_what_cures_it_is_not_told_to_be_provisioned() -> None:
+    error = {"code": "usage", "message": "the spec has a mistake.", "hint": "mend line 3"}
+    reports = [
+        _report(HostOutcome(name, documents=(said,)))
+        for name, said in (
+            ("a", {"error": error}),
+            ("b", {"error": {**error, "hint": None}}),
+            ("c", {"error": {}}),
+        )
+    ]
+    fleet = fleet_document(reports, unix_seconds=MOMENT, seconds=1.0)
+    a, b, c = (each["report"]["checks"][0] for each in fleet["hosts"])
+    assert (a["message"], a["remedy"]) == (
+        "the spec has a mistake.",
+        {"commands": [], "hint": "mend line 3"},
+    )
+    assert (b["message"], b["remedy"]["commands"]) == (
+        "the spec has a mistake.",
+        ["ssh b hostprep check"],
+    )
+    assert c["message"] == "it gave no report."
+
+
 def test_a_finding_that_a_host_sends_twice_is_one_series_the_worse_one() -> None:
     finding = result("HP001", Status.FAIL, "/mnt/ram", "it is not mounted.")
     again = result("HP001", Status.PASS, "/mnt/ram", "it is mounted.")
