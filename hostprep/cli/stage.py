@@ -108,6 +108,7 @@ def stage(
     from hostprep.staging.model import ORDERS, StageRequest, Verify
     from hostprep.staging.source.opening import check_name
     from hostprep.system.gentle import step_behind
+    from hostprep.system.links import real_path
 
     if (to_tmpfs is None) == (to is None):
         raise UsageError("say where to stage to, and in one way.", _ways())
@@ -146,10 +147,10 @@ def stage(
         found = [(os.getcwd() if source is None else source, None)]
     wait_for_answers((*([] if to is None else [to]), *(path for path, _ in found)), tell_of_waiting)
     volume = "" if to is not None else os.path.abspath(at or _volume_of(declared))
-    parent = volume if to is None else os.path.realpath(to)
+    parent = volume if to is None else real_path(to)
     requests = []
     for path, spec_name in found:
-        real = os.path.realpath(path)
+        real = real_path(path)
         given = name if name is not None else spec_name
         if given is None and real == "/":
             raise UsageError(

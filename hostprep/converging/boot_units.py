@@ -139,8 +139,9 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
             "give the data set a shorter `name`",
         )
     footing = facts.footing_of(name)
-    for path in (footing.source, footing.parent):
-        check_path(path)
+    moved = (variable.partition("=")[2] for variable in facts.environment)
+    for path in (footing.source, footing.parent, facts.command[0], *moved):
+        check_path(path)  # what is in one after a line end would be a setting of its own
     installed = facts.installed_as(unit)
     if installed is not None and not _made_by_us(installed):
         raise installed.problem or Refused(

@@ -16,6 +16,7 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import load_record
 from hostprep.staging.status import dataset_status
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
+from hostprep.system.links import real_path
 from hostprep.units import format_seconds
 
 LOOK_SECONDS = 10.0
@@ -49,8 +50,8 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     """
 
     def ask() -> tuple[str, str, str | None]:
-        source = os.path.realpath(spec.source)
-        parent = spec.volume or os.path.realpath(spec.parent)
+        source = real_path(spec.source)
+        parent = spec.volume or real_path(spec.parent)
         wrong: dict[str, str] = {}
         for path in (source, parent):
             try:
@@ -74,7 +75,8 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
             _CURE,
         ) from None
     except QuestionFailed as error:
-        raise HostprepError(f"{spec.source} could not be looked at: {error}.", error.hint) from None
+        why = str(error).removesuffix(".")
+        raise HostprepError(f"{spec.source} could not be looked at: {why}.", error.hint) from None
     if away:
         raise SourceAway(
             f"the source {source} {away}; nothing was changed.",

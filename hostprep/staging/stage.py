@@ -34,6 +34,7 @@ from hostprep.staging.publishing.publish import (
     publish_update,
 )
 from hostprep.staging.publishing.structure import (
+    close_directories,
     directory_digest,
     directory_lines,
     finish_directories,
@@ -250,6 +251,8 @@ class _Work:
             known = folder(request.name, request.target)
             new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
             extend_manifest(known, new, durable=not plan.in_ram)
+            closing_now = (path for path in files.make_directories if path in directories)
+            close_directories(closing_now, directories, plan.source_fd, self.published_fd)
             left = publish_update(files, self.private, self.published_fd, manifest, self.observer)
             # Work in a directory changed its time, so all are gone over.
             tree_lines = self._finish_directories(copied, self.published_fd)

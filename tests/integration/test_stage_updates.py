@@ -20,6 +20,7 @@ from hostprep.staging.model import RANGE_BYTES, Recorded, StageRequest
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
 from hostprep.staging.plans.changed import who_changed
+from hostprep.staging.publishing.publish import publish_update
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import folder
 from hostprep.staging.stage import carry_out
@@ -542,4 +543,29 @@ def test_a_hard_link_that_somebody_took_apart_on_the_target_is_one_again(
     assert not names[0].samefile(names[1])
     hostprep("stage", source, "--to", target)
     assert names[0].samefile(names[1])
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_what_is_closed_by_now_is_closed_before_anything_new_comes_into_it(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, named = source / "class-0/images", source / "class-1/images"
+    os.setxattr(named, ACCESS_ACL, access_acl(0o750, user=7))
+    restage(source, target)
+    images.chmod(0o700)
+    os.chown(images, 7, 8)
+    os.removexattr(named, ACCESS_ACL)
+    for folder_of_theirs in (images, named):
+        (folder_of_theirs / "secret").write_bytes(b"closed by its folder alone")
+    found = []
+
+    def look(*arguments: object) -> list[str]:
+        for path in ("class-0/images", "class-1/images", "class-2/images"):
+            status = (target / "data" / path).stat()
+            found.append((oct(status.st_mode & 0o777), status.st_uid))
+        return publish_update(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("hostprep.staging.stage.publish_update", look)
+    restage(source, target)
+    assert found == [("0o700", 7), ("0o700", 0), ("0o755", 0)]
     assert differences(source, target / "data", owners=True) == []

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import Any
 
@@ -20,6 +21,7 @@ from hostprep.staging.files.holding import (
     is_unholdable,
     reason_of,
 )
+from hostprep.staging.files.metadata import ACCESS_ACL
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
@@ -168,6 +170,45 @@ def _is_directory(tree: DirCache, path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def close_directories(
+    paths: Iterable[str], directories: dict[str, Entry], source_fd: int, published_fd: int
+) -> None:
+    """Take from published directories what their source does not give, and the owner's rights.
+
+    For ``paths``, before anything new comes into them: what is in a directory that is closed may be
+    open itself. What more they are to give follows when all is in place (``finish_directories``),
+    which also tells of what the target refuses.
+    """
+    with DirCache(source_fd) as source, DirCache(published_fd) as tree:
+        for path in paths:
+            wanted = directories[path]
+            try:
+                target = tree.fd(path)
+            except OSError:
+                continue  # it is yet to be made
+            found = os.fstat(target)
+            mode, given = stat.S_IMODE(found.st_mode), wanted.mode | 0o700
+            if (acl := _acl(target)) and acl != _acl_of(source, path):
+                given = 0o700  # which are its mask, so it lets in nobody
+            with suppress(OSError):
+                if mode & ~given:
+                    os.fchmod(target, mode & given)
+                if os.geteuid() == 0 and (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
+                    os.fchown(target, wanted.uid, wanted.gid)
+
+
+def _acl_of(tree: DirCache, path: str) -> bytes | None:
+    with suppress(OSError):  # gone, or closed to us since the scan
+        return _acl(tree.fd(path))
+    return None
+
+
+def _acl(directory_fd: int) -> bytes | None:
+    with suppress(OSError):  # it has none, or its file system knows none
+        return os.getxattr(directory_fd, ACCESS_ACL)
+    return None
 
 
 def finish_directories(

@@ -31,6 +31,11 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
     """
     try:
         descriptor = _open_resolved(path) if resolved else os.open(path, _FOLLOWING)
+        try:
+            os.fstat(descriptor)  # sshfs opens a folder that the server has no more
+        except OSError:
+            os.close(descriptor)
+            raise
     except FileNotFoundError:
         raise UsageError(f"the source {path} does not exist.", "name a directory") from None
     except NotADirectoryError:

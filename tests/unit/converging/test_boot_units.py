@@ -321,6 +321,17 @@ def test_what_cannot_come_back_is_refused(dataset: DatasetSpec, source: Path) ->
     assert "is not there" in refusal(dataset)
 
 
+@pytest.mark.parametrize("variable", ["HOSTPREP_RUN_DIR", "HOSTPREP_FSTAB", "HOSTPREP_COMMAND"])
+def test_no_variable_becomes_a_setting_of_the_service(
+    dataset: DatasetSpec, units: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "/moved\nExecStartPre=/bin/sh")
+    plan = planned(dataset)
+    assert "control characters" in refused(plan).message
+    apply_boot(plan)
+    assert not list(units.glob("*.service"))
+
+
 def test_somebody_elses_edit_in_between_is_not_overwritten(
     dataset: DatasetSpec, units: Path
 ) -> None:

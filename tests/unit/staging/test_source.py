@@ -106,3 +106,21 @@ def test_what_may_keep_root_from_a_target_is_named(
     hint = caught.value.hint or ""
     assert f"`lsattr -d {tmp_path}`" in hint and "root_squash" in hint
     assert f"`btrfs property get -ts {tmp_path} ro`" in hint  # a snapshot, on a disk that is not
+
+
+def test_a_source_that_a_server_has_no_more_does_not_exist_though_it_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = os.fstat
+
+    def gone(descriptor: int) -> os.stat_result:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(tmp_path):
+            raise FileNotFoundError(2, "No such file or directory")
+        return look(descriptor)
+
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", gone)
+        with pytest.raises(UsageError, match="does not exist"), open_source(str(tmp_path)):
+            pass
+    assert os.listdir("/proc/self/fd") == before
