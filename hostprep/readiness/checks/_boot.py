@@ -11,7 +11,9 @@ from hostprep.readiness.context import Context
 @dataclass(frozen=True, slots=True)
 class BootService:
     """``systemd``: it runs here. ``installed`` and ``enabled`` are the unit file's; ``state`` is a
-    ``converging.boot_state.Stage``, None without a boot record. ``masked``: somebody forbade it."""
+    ``converging.boot_state.Stage``, None without a boot record, and ``hint`` what helps where that
+    is none that is well. ``source`` and ``target`` are the boot record's, without symlinks.
+    ``masked``: somebody forbade it."""
 
     unit: str
     systemd: bool
@@ -20,6 +22,9 @@ class BootService:
     state: str | None
     reason: str
     masked: bool = False
+    hint: str | None = None
+    source: str | None = None
+    target: str | None = None
 
 
 def ask_boot(context: Context, name: str) -> BootService:
@@ -47,6 +52,9 @@ def ask_boot(context: Context, name: str) -> BootService:
             "reason": "" if state is None else state.reason,
             # It is a link to /dev/null, which is there and is no file.
             "masked": os.path.realpath(unit_dir() / unit) == os.devnull,
+            "hint": None if state is None else state.hint,
+            "source": None if record is None else record.source,
+            "target": None if record is None else record.target,
         }
 
     return BootService(**context.ask(f"boot service of {name}", question))
