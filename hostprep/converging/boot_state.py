@@ -103,7 +103,9 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
     if seen.running:
         return BootState(Stage.STAGING, "it is being staged")
     if dataset is not None and dataset.state == "staged" and note is not None and stamped:
-        return BootState(Stage.READY, note.reason)
+        # What it tells of is the copy that the service made, not one that came later.
+        other = note.digest is not None and dataset.record.digest not in (None, note.digest)
+        return BootState(Stage.READY, "it was staged again since" if other else note.reason)
     if dataset is not None and dataset.record.boot_id == seen.boot_id:
         if dataset.state == "staged":
             return BootState(Stage.READY, "it was staged in this boot")

@@ -29,8 +29,8 @@ def status(state: str, boot: str = BEFORE) -> DatasetStatus:
     return DatasetStatus(record, state, "unknown", "it is not on the target")
 
 
-def note(state: str) -> BootNote:
-    return BootNote(state, NOW, 1, 1.0, f"why {state}", "do this")
+def note(state: str, digest: str | None = None) -> BootNote:
+    return BootNote(state, NOW, 1, 1.0, f"why {state}", "do this", digest)
 
 
 AFTER_BOOT = Evidence(
@@ -60,6 +60,8 @@ def judged(**seen: Any) -> BootState:
         ({"running": True}, Stage.STAGING, "is being staged"),
         ({"running": True, "note": note("failed")}, Stage.STAGING, "is being staged"),
         ({"note": note("ready"), "dataset": status("staged")}, Stage.READY, "why ready"),
+        ({"note": note("ready", "d"), "dataset": status("staged")}, Stage.READY, "why ready"),
+        ({"note": note("ready", "e"), "dataset": status("staged")}, Stage.READY, "again since"),
         ({"dataset": status("staged", NOW)}, Stage.READY, "in this boot"),
         ({"note": note("failed"), "dataset": status("staged", NOW)}, Stage.READY, "in this boot"),
         ({"note": note("ready")}, Stage.MISSING, "is not there now: it is not on the target"),
