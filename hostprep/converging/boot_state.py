@@ -17,7 +17,9 @@ from hostprep.system.locks import is_locked
 from hostprep.system.state import SYSTEM_STATE_DIR
 from hostprep.system.systemd import show_unit, systemd_runs
 
-_PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "Job")
+# What systemd calls EXIT_EXEC: the program could not be started.
+_NOT_RUN = "203"
+_PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "ExecMainStatus", "Job")
 
 
 class Stage(StrEnum):
@@ -180,6 +182,12 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
             "`hostprep apply` writes it anew and stages the data set",
         )
     journal = f"`journalctl -b -u {shlex.quote(record.unit)}`"
+    if unit.get("ActiveState") == "failed" and unit.get("ExecMainStatus") == _NOT_RUN:
+        return BootState(
+            Stage.FAILED,
+            "its service could not run hostprep: it may be installed elsewhere by now",
+            "`hostprep apply` writes the service anew and stages the data set",
+        )
     if unit.get("ActiveState") == "failed":
         result = unit.get("Result", "unknown")
         return BootState(

@@ -88,6 +88,12 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     elif other := _another(wanted):
         status, measured = Status.WARN, "another"
         message = f"{service.unit} was set up for another {name}: {other}."
+    elif service.lost_program is not None:
+        status, measured = Status.WARN, "cannot start"
+        message = (
+            f"{name} does not come back after a reboot: {service.unit} runs"
+            f" {service.lost_program}, which is not there."
+        )
     elif service.state == "failed":
         status, measured = Status.WARN, "failed"
         message = f"{name} was not staged at this boot: {service.reason.rstrip('.')}."
@@ -131,10 +137,10 @@ CHECK = Check(
 For each data set of the spec with `at_boot: true`: is its service there and enabled, and did it do
 its work in this boot?
 
-**WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, so
-that the data set is gone after the next reboot; or it stages from another source, or into another
-target, than the spec names by now; or it failed at this boot. Whether the data set is there now is
-HP010's business.
+**WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, or the
+program that it runs is gone, so that the data set is gone after the next reboot; or it stages from
+another source, or into another target, than the spec names by now; or it failed at this boot.
+Whether the data set is there now is HP010's business.
 
 `hostprep apply` writes and enables the units; `systemctl restart` tries one again, and
 `journalctl -b -u UNIT` says why it failed. Without systemd (in most containers) nothing stages at

@@ -73,6 +73,11 @@ def judged(**seen: Any) -> BootState:
             "has been started again",
         ),
         ({"note": note("staging")}, Stage.FAILED, "was killed"),
+        (
+            {"unit": NEVER_RUN | {"ActiveState": "failed", "ExecMainStatus": "203"}},
+            Stage.FAILED,
+            "may be installed elsewhere by now",
+        ),
         ({"dataset": status("partial", NOW)}, Stage.FAILED, "entries are not in it"),
         ({"dataset": status("interrupted", NOW)}, Stage.FAILED, "it is not on the target"),
         (
