@@ -117,6 +117,10 @@ class Refused(HostprepError):
     code = "refused"
 
 
+class NoRoom(Refused):
+    """What is wanted somewhere does not fit there beside what there is."""
+
+
 class Interrupted(HostprepError):
     """Stopped by Ctrl-C, SIGTERM or the end of its terminal."""
 

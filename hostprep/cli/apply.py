@@ -122,8 +122,14 @@ def _error(applied: Applied) -> HostprepError | None:
     # What is refused now, though it was not before, is named among those that failed.
     problems = (*applied.failed, *applied.refusals)
     failed = len({(problem.kind, problem.subject) for problem in problems})
+    hint = "mend what failed and run the same command again"
+    if not failed:
+        hint = (
+            "something else changed it meanwhile, such as another `hostprep apply`, or who writes"
+            " to a source: look for that, and run the same command again"
+        )
     return HostprepError(
         f"the host is not as the spec says: {format_count(failed, 'object')} failed,"
         f" {pending} still to be done.",
-        "mend what failed and run the same command again",
+        hint,
     )

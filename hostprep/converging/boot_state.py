@@ -17,7 +17,9 @@ from hostprep.system.locks import is_locked
 from hostprep.system.state import SYSTEM_STATE_DIR
 from hostprep.system.systemd import show_unit, systemd_runs
 
-_PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "Job")
+# What systemd calls EXIT_EXEC: the program could not be started.
+_NOT_RUN = "203"
+_PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "ExecMainStatus", "Job")
 
 
 class Stage(StrEnum):
@@ -103,7 +105,9 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
     if seen.running:
         return BootState(Stage.STAGING, "it is being staged")
     if dataset is not None and dataset.state == "staged" and note is not None and stamped:
-        return BootState(Stage.READY, note.reason)
+        # What it tells of is the copy that the service made, not one that came later.
+        other = note.digest is not None and dataset.record.digest not in (None, note.digest)
+        return BootState(Stage.READY, "it was staged again since" if other else note.reason)
     if dataset is not None and dataset.record.boot_id == seen.boot_id:
         if dataset.state == "staged":
             return BootState(Stage.READY, "it was staged in this boot")
@@ -178,6 +182,12 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
             "`hostprep apply` writes it anew and stages the data set",
         )
     journal = f"`journalctl -b -u {shlex.quote(record.unit)}`"
+    if unit.get("ActiveState") == "failed" and unit.get("ExecMainStatus") == _NOT_RUN:
+        return BootState(
+            Stage.FAILED,
+            "its service could not run hostprep: it may be installed elsewhere by now",
+            "`hostprep apply` writes the service anew and stages the data set",
+        )
     if unit.get("ActiveState") == "failed":
         result = unit.get("Result", "unknown")
         return BootState(

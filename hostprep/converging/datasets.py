@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from os.path import dirname
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, NoRoom, Refused
 from hostprep.host.cpu import usable_cpus
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
+from hostprep.staging.failures import unstage_leftovers
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
@@ -86,11 +88,14 @@ class DatasetLook:
     feeder: str | None = None
 
 
-def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
+def plan_datasets(
+    looks: Sequence[DatasetLook], leftovers: Sequence[str] = ()
+) -> tuple[ObjectPlan, ...]:
     """Return the plans of the data sets, from what was seen of them. Pure.
 
     Those on one file system share its room, as those on a volume do, which the volume's plan sees;
-    those in memory share that, on whichever tmpfs they are.
+    those in memory share that, on whichever tmpfs they are. ``leftovers`` are the targets of data
+    sets that the spec does not name, as those are that were renamed in it.
     """
     taken: dict[int, int] = {}
     in_memory = 0
@@ -115,6 +120,8 @@ def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
             if in_memory and not together.fits:
                 problem = problem or _no_memory(look, together, in_memory)
             in_memory = together.growth_bytes
+        beside = [each for each in leftovers if dirname(each) == dirname(look.target)]
+        unstage_leftovers(problem, beside)
         feeder = subjects.get(look.feeder) if look.feeder is not None else None
         plans.append(_plan_dataset(look, subjects[look.target], problem, feeder))
     return tuple(plans)
@@ -143,7 +150,7 @@ def _in_one_place(look: DatasetLook, earlier: Iterable[DatasetLook]) -> Refused 
 
 
 def _no_room(look: DatasetLook, free_bytes: int, taken_bytes: int) -> Refused:
-    return Refused(
+    return NoRoom(
         f"{look.spec.name} takes {format_bytes(look.needed_bytes)} on the file system of"
         f" {look.spec.parent}, where {format_bytes(free_bytes)} are free and the spec's other"
         f" data sets take {format_bytes(taken_bytes)} of that; nothing was changed.",

@@ -102,7 +102,7 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
         *plan_packages(spec.packages, facts.packages),
         *(each for each in left if _lies_in(each.subject, first)),
         *volumes,
-        *plan_datasets(facts.datasets),
+        *plan_datasets(facts.datasets, [each.target for each, _ in facts.leftovers.datasets]),
         *plan_services(facts.boot, prune=options.prune, reserve_bytes=options.reserve_bytes),
         *(each for each in left if not _lies_in(each.subject, first)),
     )
@@ -123,7 +123,11 @@ def _plan_memory(
             need = Need(look.spec.name, look.needed_bytes, look.needed_inodes)
             needs.setdefault(look.spec.volume, []).append(need)
     reserve = options.reserve_bytes
-    volumes = plan_volumes(facts.volumes, needs, reserve_bytes=reserve)
+    inside: dict[str, list[str]] = {}
+    for record, _ in facts.leftovers.datasets:
+        if record.volume is not None:
+            inside.setdefault(record.volume, []).append(record.target)
+    volumes = plan_volumes(facts.volumes, needs, reserve_bytes=reserve, leftovers=inside)
     needed = [look.spec.path for look in facts.volumes]
     needed += map(source_of, facts.datasets)
     going = going_volumes(facts.leftovers, needed)

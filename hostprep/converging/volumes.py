@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from hostprep.converging.model import Kind, ObjectPlan, Problem, Unchanged
 from hostprep.converging.volume_changes import explained_change
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, NoRoom, Refused
 from hostprep.spec import VolumeSpec
-from hostprep.staging.failures import unstage_first
+from hostprep.staging.failures import unstage_first, unstage_leftovers
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import staged_in
 from hostprep.system.accounts import owner_of
@@ -110,11 +111,13 @@ def plan_volumes(
     *,
     reserve_bytes: int | None = None,
     freed: Freed = Freed(),
+    leftovers: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[ObjectPlan, ...]:
     """Return the plans of a spec's volumes, in the order in which they are to be done.
 
     ``needs`` has, by path, what data sets will yet take of the volume. The memory is shared: what
-    one volume may come to take is not there for the next. Pure.
+    one volume may come to take is not there for the next. ``leftovers`` has, by path, what hostprep
+    staged into the volume and the spec does not name. Pure.
     """
     promised_bytes = -freed.promised_bytes
     made: set[str] = set()
@@ -141,6 +144,7 @@ def plan_volumes(
         plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
         unstage_first(plan.refusal, look.staged)
         refused = plan.refusal or _too_small(plan, wanted) or _barred(plan, look)
+        unstage_leftovers(refused, leftovers.get(path, ()))
         if refused is None:
             promised_bytes += _more_promised(plan)
         planned = _object(plan, facts, refused, made)
@@ -230,7 +234,7 @@ def _too_small(plan: VolumePlan, needs: Iterable[Need]) -> Refused | None:
         return None
     names = ", ".join(need.dataset for need in coming)
     unit, word = (GIB, "G") if needed_bytes >= GIB else (MIB, "M")
-    return Refused(
+    return NoRoom(
         f"{plan.request.path} is too small at {format_bytes(plan.size_bytes)}: it holds"
         f" {format_bytes(used_bytes)}, and {names} will take"
         f" {format_bytes(needed_bytes - used_bytes)} more; nothing was changed.",

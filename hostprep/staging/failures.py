@@ -7,10 +7,12 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from hostprep.errors import HostprepError, Refused, without_claim
+from hostprep.errors import HostprepError, NoRoom, Refused, without_claim
 from hostprep.staging.model import LET_CHOWN, NO_CHOWN, StageRequest
 from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
+
+_MOST_NAMED = 3
 
 
 def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | None:
@@ -21,6 +23,20 @@ def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | 
         refusal.spec_hint = f"{moved} {refusal.spec_hint}"
         refusal.hint = f"{moved} {refusal.hint}"
     return refusal
+
+
+def unstage_leftovers(refusal: HostprepError | None, targets: Iterable[str]) -> None:
+    """Have a refusal for want of room name what takes it, and what the spec does not name."""
+    lines = [f"`hostprep unstage {shlex.quote(target)}`" for target in targets]
+    if not isinstance(refusal, NoRoom) or not lines:
+        return
+    named = " and ".join(lines[:_MOST_NAMED])
+    more = ", or others that it does not name" if lines[_MOST_NAMED:] else ""
+    whom = "them" if lines[1:] else "it"
+    refusal.spec_hint = (
+        f"{named} first, where nobody needs {whom}: the spec does not name {whom}{more}; or"
+        f" {refusal.spec_hint}"
+    )
 
 
 def failed(error: OSError, request: StageRequest) -> HostprepError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from hostprep.errors import Refused
+from hostprep.errors import NoRoom, Refused
 from hostprep.units import KIB, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import FLAGS, Huge, LiveVolume, Unchanged, VolumeRequest
@@ -37,7 +37,7 @@ def new_size(
         unchanged.append(Unchanged(f"size of {live.path}", reason))
         return live.size_bytes
     if size_bytes < live.used_bytes:
-        raise Refused(
+        raise NoRoom(
             f"{live.path} holds {format_bytes(live.used_bytes)} ({live.used_bytes} bytes), so it"
             f" cannot shrink to {format_bytes(size_bytes)} ({size_bytes} bytes); nothing was"
             " changed.",

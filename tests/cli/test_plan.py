@@ -16,7 +16,7 @@ from hostprep.cli.apply import _conclude
 from hostprep.cli.host_plan import show_plan
 from hostprep.cli.main import run
 from hostprep.converging.apply import Applied
-from hostprep.converging.model import HostPlan, Kind, ObjectPlan, Problem
+from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem
 from hostprep.errors import Refused
 from hostprep.spec import load_spec
 
@@ -305,6 +305,18 @@ def test_what_is_refused_only_afterwards_is_counted_among_the_failed(
     said = capsys.readouterr().err
     assert "failed: volume /a: its parent is another's by now." in said
     assert "1 object failed, 0 still to be done" in said
+
+
+def test_where_nothing_failed_and_something_is_left_the_hint_is_not_to_mend_what_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    change = Change(Kind.VOLUME, "/a", "grow", "another admin shrank it")
+    after = HostPlan("/spec.yml", (ObjectPlan(Kind.VOLUME, "/a", changes=(change,)),))
+    with pytest.raises(typer.Exit):
+        _conclude(Applied(HostPlan("/spec.yml", ()), (), (), (), after), as_json=False)
+    said = capsys.readouterr().err
+    assert "0 objects failed, 1 still to be done" in said
+    assert "mend what failed" not in said and "something else changed it meanwhile" in said
 
 
 def test_no_path_in_a_refusal_adds_a_line_to_it(capsys: pytest.CaptureFixture[str]) -> None:

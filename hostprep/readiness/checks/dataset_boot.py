@@ -2,41 +2,67 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._boot import BootService, ask_boot
+from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """A data set of the spec with ``at_boot``, its target and its service.
+
+    Both paths are without symlinks, ``source`` None where it does not answer; ``named`` is the
+    source as in the spec.
+    """
+
+    name: str
+    target: str
+    named: str
+    source: str | None
+    service: BootService
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
-    """The data sets of the spec with ``at_boot``, by name, and the spec's path."""
+    """The data sets of the spec with ``at_boot``, and the spec's path."""
 
     spec: str
-    services: tuple[tuple[str, BootService], ...]
+    wanted: tuple[Wanted, ...]
 
 
 def look(context: Context) -> Facts:
     """Ask systemd, and the notes of this boot."""
     if context.spec is None:
         return Facts("", ())
-    wanted = [dataset.name for dataset in context.spec.datasets if dataset.at_boot]
-    return Facts(context.spec.path, tuple((name, ask_boot(context, name)) for name in wanted))
+    looks = [each for each in look_at_datasets(context) if each.in_spec and each.at_boot]
+    return Facts(context.spec.path, tuple(_wanted(context, each) for each in looks))
+
+
+def _wanted(context: Context, dataset: DatasetLook) -> Wanted:
+    service, target = ask_boot(context, dataset.name), dataset.target
+    if service.target not in (None, target):
+        folder, name = os.path.split(target)
+        target = os.path.join(os.path.realpath(folder), name)
+    return Wanted(dataset.name, target, dataset.source, dataset.origin.real, service)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the service of each data set."""
-    if not facts.services:
+    if not facts.wanted:
         message = "no data set of a spec is to be staged at boot."
         yield Finding(Status.SKIP, "boot services", message)
-    for name, service in facts.services:
-        yield _judge_one(name, service, facts.spec)
+    for wanted in facts.wanted:
+        yield _judge_one(wanted, facts.spec)
 
 
-def _judge_one(name: str, service: BootService, spec: str) -> Finding:
+def _judge_one(wanted: Wanted, spec: str) -> Finding:
+    name, service = wanted.name, wanted.service
     if not service.systemd:
         message = f"systemd does not run here, so nothing stages {name} at boot."
         return Finding(Status.SKIP, name, message)
@@ -47,16 +73,34 @@ def _judge_one(name: str, service: BootService, spec: str) -> Finding:
         status, measured = Status.WARN, "masked"
         message = f"{name} does not come back after a reboot: {service.unit} is masked."
         remedy = Remedy((f"systemctl unmask {unit}", apply), "somebody masked it: ask why first")
-    elif not service.installed or service.state is None:
+    elif not service.installed:
         status, measured = Status.WARN, "not installed"
         message = f"{name} does not come back after a reboot: {service.unit} is not there."
+    elif service.state is None:
+        status, measured = Status.WARN, "not recorded"
+        message = (
+            f"{name} does not come back after a reboot: what {service.unit} is to stage is not on"
+            " record."
+        )
     elif not service.enabled:
         status, measured = Status.WARN, "not enabled"
         message = f"{name} does not come back after a reboot: {service.unit} is not enabled."
+    elif other := _another(wanted):
+        status, measured = Status.WARN, "another"
+        message = f"{service.unit} was set up for another {name}: {other}."
+    elif service.lost_program is not None:
+        status, measured = Status.WARN, "cannot start"
+        message = (
+            f"{name} does not come back after a reboot: {service.unit} runs"
+            f" {service.lost_program}, which is not there."
+        )
     elif service.state == "failed":
         status, measured = Status.WARN, "failed"
         message = f"{name} was not staged at this boot: {service.reason.rstrip('.')}."
         remedy = Remedy((f"systemctl restart {unit}",), f"the reason: `journalctl -b -u {unit}`")
+        if service.hint is not None and "`hostprep apply`" in service.hint:
+            # To start it again would end as before.
+            remedy = Remedy((apply,), service.hint)
     else:
         status, measured, remedy = Status.PASS, service.state, None
         message = f"{service.unit} brings {name} back at every boot."
@@ -71,6 +115,17 @@ def _judge_one(name: str, service: BootService, spec: str) -> Finding:
     )
 
 
+def _another(wanted: Wanted) -> str | None:
+    """Say what the service stages, where the spec wants something else by now; else None."""
+    service = wanted.service
+    if service.target is not None and service.target != wanted.target:
+        return f"it stages into {service.target}, and the spec has it at {wanted.target}"
+    if None not in (service.source, wanted.source) and service.source != wanted.source:
+        leads = "" if wanted.named == wanted.source else f", which leads to {wanted.source}"
+        return f"it stages from {service.source}, and the spec names {wanted.named}{leads}"
+    return None
+
+
 CHECK = Check(
     code="HP013",
     title="data sets come back at boot",
@@ -82,8 +137,10 @@ CHECK = Check(
 For each data set of the spec with `at_boot: true`: is its service there and enabled, and did it do
 its work in this boot?
 
-**WARN** the unit is missing, masked or not enabled, so that the data set is gone after the next
-reboot; or it failed at this boot. Whether the data set is there now is HP010's business.
+**WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, or the
+program that it runs is gone, so that the data set is gone after the next reboot; or it stages from
+another source, or into another target, than the spec names by now; or it failed at this boot.
+Whether the data set is there now is HP010's business.
 
 `hostprep apply` writes and enables the units; `systemctl restart` tries one again, and
 `journalctl -b -u UNIT` says why it failed. Without systemd (in most containers) nothing stages at

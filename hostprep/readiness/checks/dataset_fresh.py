@@ -86,6 +86,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _from_elsewhere(dataset: DatasetLook, mount: str | None) -> Finding:
     staged_from = "" if dataset.record is None else dataset.record.source
+    named, real = dataset.source, dataset.origin.real
+    leads = "" if real in (None, named) else f", which leads to {real} now"
     remedy = dataset.staging("the copy is replaced; its volume goes with the last data set in it")
     if remedy.commands:
         lines = (f"hostprep unstage {quote(dataset.target)}", *((mount,) if mount else ()))
@@ -93,9 +95,9 @@ def _from_elsewhere(dataset: DatasetLook, mount: str | None) -> Finding:
     return Finding(
         Status.FAIL,
         dataset.subject,
-        f"{dataset.name} was staged from {staged_from}, and the spec names {dataset.source}.",
+        f"{dataset.name} was staged from {staged_from}, and the spec names {named}{leads}.",
         Measured(staged_from, staged_from),
-        dataset.source,
+        real or named,
         "the spec",
         remedy=remedy,
     )

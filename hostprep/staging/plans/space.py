@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import Refused
+from hostprep.errors import NoRoom, Refused
 from hostprep.host.block import IN_MEMORY
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans.copy_plan import CopyPlan
@@ -215,7 +215,7 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
             whom = "root only" if space.fstype in _KEEP_FOR_ROOT else "itself"
             beside.append(f"{format_bytes(space.reserved_bytes)} that it keeps for {whom}")
         reserved = f" (beside {' and '.join(beside)})" if beside else ""
-        return Refused(
+        return NoRoom(
             f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
             f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
             f"{format_bytes(lacking)} are missing. Nothing was changed.",
@@ -229,7 +229,7 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
             taken = f" beside {theirs} still to make files in"
             if request.volume_size_bytes is not None:
                 hint = "run the same command again: it gives the volume as many as all of them need"
-        return Refused(
+        return NoRoom(
             f"too few inodes: {format_count(space.needed_inodes)} needed, and {space.where} has "
             f"{format_count(space.free_inodes)} free{taken}. Nothing was changed.",
             hint,

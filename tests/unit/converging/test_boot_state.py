@@ -29,8 +29,8 @@ def status(state: str, boot: str = BEFORE) -> DatasetStatus:
     return DatasetStatus(record, state, "unknown", "it is not on the target")
 
 
-def note(state: str) -> BootNote:
-    return BootNote(state, NOW, 1, 1.0, f"why {state}", "do this")
+def note(state: str, digest: str | None = None) -> BootNote:
+    return BootNote(state, NOW, 1, 1.0, f"why {state}", "do this", digest)
 
 
 AFTER_BOOT = Evidence(
@@ -60,6 +60,8 @@ def judged(**seen: Any) -> BootState:
         ({"running": True}, Stage.STAGING, "is being staged"),
         ({"running": True, "note": note("failed")}, Stage.STAGING, "is being staged"),
         ({"note": note("ready"), "dataset": status("staged")}, Stage.READY, "why ready"),
+        ({"note": note("ready", "d"), "dataset": status("staged")}, Stage.READY, "why ready"),
+        ({"note": note("ready", "e"), "dataset": status("staged")}, Stage.READY, "again since"),
         ({"dataset": status("staged", NOW)}, Stage.READY, "in this boot"),
         ({"note": note("failed"), "dataset": status("staged", NOW)}, Stage.READY, "in this boot"),
         ({"note": note("ready")}, Stage.MISSING, "is not there now: it is not on the target"),
@@ -71,6 +73,11 @@ def judged(**seen: Any) -> BootState:
             "has been started again",
         ),
         ({"note": note("staging")}, Stage.FAILED, "was killed"),
+        (
+            {"unit": NEVER_RUN | {"ActiveState": "failed", "ExecMainStatus": "203"}},
+            Stage.FAILED,
+            "may be installed elsewhere by now",
+        ),
         ({"dataset": status("partial", NOW)}, Stage.FAILED, "entries are not in it"),
         ({"dataset": status("interrupted", NOW)}, Stage.FAILED, "it is not on the target"),
         (

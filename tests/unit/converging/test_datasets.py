@@ -52,6 +52,14 @@ def to_stage(name: str, to: str, device: int, needed_bytes: int, free_bytes: int
     )
 
 
+def test_where_a_disk_is_full_what_the_spec_does_not_name_beside_it_is_named() -> None:
+    looks = [to_stage(name, "/nvme", 1, 4 * GIB, 6 * GIB) for name in ("a", "b")]
+    (_, refused) = plan_datasets(looks, ["/nvme/renamed", "/elsewhere/c"])
+    assert refused.refusal is not None and refused.refusal.hint is not None
+    assert refused.refusal.hint.startswith("`hostprep unstage /nvme/renamed` first, where nobody")
+    assert "/elsewhere" not in refused.refusal.hint
+
+
 def test_data_sets_on_one_file_system_share_its_room() -> None:
     def fits(free_bytes: int, *devices: int) -> list[bool]:
         looks = [

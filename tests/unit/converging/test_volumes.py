@@ -40,6 +40,19 @@ def test_what_is_as_the_spec_says_needs_nothing() -> None:
     assert [each.kind for each in plan.unchanged] == [Kind.VOLUME, Kind.FSTAB]
 
 
+def test_where_room_is_short_what_the_spec_does_not_name_is_named() -> None:
+    full = mounted(PATH, 8 * GIB, used_bytes=5 * GIB)
+    left = {PATH: [f"{PATH}/old one", f"{PATH}/older"], "/mnt/other": ["/mnt/other/kept"]}
+    for size, needs in (("4G", {}), ("8G", {PATH: [Need("new", 4 * GIB, 1)]})):
+        plain = only(plan_volumes([look(size, full)], needs)).refusal
+        told = only(plan_volumes([look(size, full)], needs, leftovers=left)).refusal
+        assert plain is not None and told is not None and plain.message == told.message
+        assert told.hint == (
+            f"`hostprep unstage '{PATH}/old one'` and `hostprep unstage {PATH}/older` first, where"
+            f" nobody needs them: the spec does not name them; or {plain.hint}"
+        )
+
+
 def test_root_that_may_not_mount_is_refused_what_takes_a_mount() -> None:
     barred = HostprepError("root may not mount here", "-", spec_hint="do without")
     for facts, size in ((fresh(PATH), "8G"), (mounted(PATH, 8 * GIB), "9G")):
