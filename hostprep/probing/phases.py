@@ -261,7 +261,7 @@ class Phases:
                 path,
                 room,
                 seconds,
-                self.tell_bytes,
+                lambda size_bytes: self.observer.progress(format_bytes(size_bytes)),
                 at=folder.fd,
                 at_most_seconds=self.clock.left(after),
             )
@@ -283,10 +283,6 @@ class Phases:
             return None
         page_cache.evict(path)
         return page_cache.resident_share([path])
-
-    def tell_bytes(self, size_bytes: int) -> None:
-        """Show how much of the test file is there."""
-        self.observer.progress(format_bytes(size_bytes))
 
     def existing(self, found: Found) -> Layout | None:
         """Return the largest file that is here, to be read only; None where all are small."""
