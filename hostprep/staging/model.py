@@ -34,6 +34,9 @@ class Verify(StrEnum):
     NONE = "none"
 
 
+Inode = tuple[int, ...]
+
+
 class Entry(NamedTuple):
     """One directory entry as ``lstat`` saw it: sizes in bytes, times in ns since the epoch.
 
@@ -52,6 +55,16 @@ class Entry(NamedTuple):
     nlink: int
     ino: int
     dev: int
+
+    @property
+    def inode(self) -> Inode:
+        """What all names of one file have in common, by which hard links are told.
+
+        Its number is not enough: pools of disks (mergerfs) and other file systems over FUSE give
+        one to files of several, and who takes these for one file stages the content of one.
+        """
+        of_file = self.nlink, self.size, self.mtime_ns, self.mode, self.uid, self.gid
+        return self.dev, self.ino, *of_file
 
     @property
     def is_sparse(self) -> bool:

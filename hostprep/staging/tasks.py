@@ -39,8 +39,8 @@ class Copied:
     holes of sparse files.
 
     ``readers`` is how many were best in the end, where their number was adapted; ``processors``
-    what this process and its workers had of them. ``linked`` has, by device and inode of the
-    source, each file with several names: its entry as it was copied, and its content. ``outward``
+    what this process and its workers had of them. ``linked`` has, by its path, each copied file
+    that has several names: its entry as it was copied, and its content. ``outward``
     counts the symlinks that lead out of the data set; ``outward_named`` are a few of them.
 
     ``finished`` are the directories that got their modes, owners and times already; ``other_modes``
@@ -56,7 +56,7 @@ class Copied:
     lost_xattrs: int = 0
     readers: int | None = None
     processors: ProcessorTime | None = None
-    linked: dict[tuple[int, int], tuple[Entry, str | None]] = field(default_factory=dict)
+    linked: dict[str, tuple[Entry, str | None]] = field(default_factory=dict)
     outward: int = 0
     outward_named: list[str] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
@@ -152,9 +152,8 @@ class Tasks:
         copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
         copied.lost_xattrs += lost
         copied.problems.extend(Skipped(path, reason, failed=True) for path, reason in problems)
-        for item, content in linked:
-            entry = Entry._make(item)
-            copied.linked[entry.dev, entry.ino] = entry, content
+        for path, item, content in linked:
+            copied.linked[path] = Entry._make(item), content
         copied.outward += outward
         copied.outward_named.extend(named[: MOST_NAMED - len(copied.outward_named)])
 
@@ -193,7 +192,7 @@ class Tasks:
             copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
             copied.lost_xattrs += lost
             if entry.nlink > 1:
-                copied.linked[entry.dev, entry.ino] = entry, content
+                copied.linked[join(directory, entry.name)] = entry, content
 
         def fail(trouble: str) -> None:
             self._copied.bytes -= counted

@@ -12,6 +12,7 @@ from hostprep.staging.model import (
     RANGE_BYTES,
     Differing,
     Entry,
+    Inode,
     Recorded,
     Skipped,
     Totals,
@@ -226,13 +227,13 @@ def plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
         plan.large.append((directory, entry))
 
 
-def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]]) -> None:
+def group_links(plan: CopyPlan, kept: dict[Inode, tuple[str, Recorded]]) -> None:
     """Choose of each group of hard links the one that is copied; the others link to it."""
-    primaries: dict[tuple[int, int], tuple[str, Recorded | None]] = dict(kept)
+    primaries: dict[Inode, tuple[str, Recorded | None]] = dict(kept)
     small: dict[str, list[Entry]] = {}
     size_bytes = space_bytes = hole_bytes = links = 0
     for directory, entry in plan.linked:
-        key = (entry.dev, entry.ino)
+        key = entry.inode
         path = join(directory, entry.name)
         if key in primaries:
             plan.links.append(HardLink(directory, entry, *primaries[key]))

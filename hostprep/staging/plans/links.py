@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 
-from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.model import Entry, Inode, Recorded
 
 
 class Links:
@@ -15,16 +15,16 @@ class Links:
     """
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[int, int], tuple[str, Recorded]] = {}
+        self.kept: dict[Inode, tuple[str, Recorded]] = {}
         self.replaced: set[str] = set()
-        self._there: dict[tuple[int, int], tuple[int, int]] = {}
-        self._back: dict[tuple[int, int], tuple[int, int]] = {}
+        self._there: dict[Inode, tuple[int, int]] = {}
+        self._back: dict[tuple[int, int], Inode] = {}
 
     def stand(self, entry: Entry, here: Entry) -> bool:
         """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
         if not stat.S_ISREG(entry.mode) or (entry.nlink == 1 and here.nlink == 1):
             return True
-        source, target = (entry.dev, entry.ino), (here.dev, here.ino)
+        source, target = entry.inode, (here.dev, here.ino)
         if self._there.get(source, target) != target or self._back.get(target, source) != source:
             return False
         self._there[source], self._back[target] = target, source

@@ -166,7 +166,7 @@ def _apply_diff(
     for entry in part.source if standing else ():
         if entry.nlink > 1 and entry.name in standing:
             place = join(directory, entry.name), standing[entry.name]
-            links.kept.setdefault((entry.dev, entry.ino), place)
+            links.kept.setdefault(entry.inode, place)
     for name in diff.delete:
         if stat.S_ISDIR(here[name].mode):
             continue  # its own directory decides, see _plan_gone_directories

@@ -55,7 +55,7 @@ class _Tally:
         self.files = self.bytes = self.holes = self.total = 0
         self.outward: list[str] = []
         self.problems: list[tuple[str, str]] = []
-        self.linked: list[tuple[tuple[Any, ...], str | None]] = []
+        self.linked: list[tuple[str, tuple[Any, ...], str | None]] = []
         self.unfinished: set[str] = set()
         self.modes: list[tuple[str, int]] = []
 
@@ -235,7 +235,7 @@ class Copier:
             group = ""
             if nlink > 1 and kind == "f":
                 group = join(directory, name)
-                tally.linked.append((tuple(item), content))
+                tally.linked.append((group, tuple(item), content))
             elif kind == "l" and copying.leads_out(directory, content or ""):
                 tally.outward.append(join(directory, name))
             if content is not None:

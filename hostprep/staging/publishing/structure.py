@@ -98,8 +98,8 @@ def _link(
     directory, _, link = path.rpartition("/")
     # The first of the group was copied in this run, or it is in place from an earlier one. Where
     # it was to be copied and failed, what is published under its name is not what is wanted.
-    kept, inode = wanted.kept, (wanted.entry.dev, wanted.entry.ino)
-    if kept is None and inode not in copied.linked:
+    kept, made = wanted.kept, copied.linked.get(wanted.primary)
+    if kept is None and (made is None or not _one_file(made[0], wanted.entry)):
         raise OSError(errno.ENOENT, "it was not copied, or is another file by now")
     candidates = places if kept is not None else places[:1]
     for place in candidates:
@@ -115,8 +115,13 @@ def _link(
         break
     if kept is not None:
         return wanted.entry, kept.content
-    entry, content = copied.linked[inode]
+    assert made is not None
+    entry, content = made
     return entry._replace(name=link), content
+
+
+def _one_file(copied: Entry, other: Entry) -> bool:
+    return (copied.dev, copied.ino) == (other.dev, other.ino)
 
 
 def _link_at(name: str, source_dir: int, link: str, target_dir: int) -> None:

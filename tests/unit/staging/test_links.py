@@ -13,7 +13,8 @@ import pytest
 
 from hostprep.staging.files.holding import TARGET_CANNOT
 from hostprep.staging.model import Entry, Recorded
-from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.plans.copy_plan import CopyPlan, HardLink, group_links
+from hostprep.staging.plans.links import Links
 from hostprep.staging.publishing.structure import make_links
 from hostprep.staging.record.manifest import decode_line
 from hostprep.staging.tasks import Copied
@@ -34,18 +35,16 @@ def entry(name: str, ino: int) -> Entry:
     return Entry(name, 0o100644, 3, 5, 0, 0, 8, 2, ino, 1)
 
 
-def copied(*names: tuple[str, int]) -> Copied:
-    found = Copied()
-    for name, ino in names:
-        found.linked[1, ino] = entry(name, ino), "hash"
-    return found
+def copied(ino: int) -> Copied:
+    """Return what came of copying ``a/b/first``."""
+    return Copied(linked={"a/b/first": (entry("first", ino), "hash")})
 
 
 def test_links_of_a_directory_make_one_line(private: Any, tmp_path: Path) -> None:
     (tmp_path / "tree/a/b/first").write_text("one")
     (tmp_path / "tree/c").mkdir()
     (tmp_path / "tree/c/y").write_text("left by a run that was killed")
-    plan, done = CopyPlan(), copied(("first", 7))
+    plan, done = CopyPlan(), copied(7)
     plan.links = [HardLink(path, entry(name, 7), "a/b/first", None) for path, name in LINKS]
     lines = make_links(plan, done, private, None)
     assert done.problems == [] and done.files == len(LINKS)
@@ -83,7 +82,7 @@ def one_link_that_fails(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[C
     monkeypatch.setattr(os, "link", fail)
     plan = CopyPlan()
     plan.links = [HardLink("a", entry("new", 7), "a/b/first", None)]
-    return plan, copied(("first", 7))
+    return plan, copied(7)
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EIO])
@@ -109,8 +108,25 @@ def test_a_target_that_is_full_is_no_fault_of_the_link(
 
 def test_what_was_not_copied_is_linked_to_nothing(private: Any, tmp_path: Path) -> None:
     (tmp_path / "tree/a/b/first").write_text("one")
-    plan, done = CopyPlan(), copied(("first", 8))
+    plan, done = CopyPlan(), copied(8)
     plan.links = [HardLink("a", entry("new", 7), "a/b/first", None)]
     make_links(plan, done, private, None)
     assert "it was not copied" in done.problems[0].reason
     assert not (tmp_path / "tree/a/new").exists()
+
+
+@pytest.mark.parametrize(
+    "other", [{"size": 4}, {"mtime_ns": 6}, {"uid": 1}, {"mode": 0o100600}, {"nlink": 3}]
+)
+def test_files_of_one_number_that_are_not_alike_are_no_links(other: dict[str, int]) -> None:
+    """Pools of disks over FUSE may give one inode number to files of several disks."""
+    first, alike, unlike = entry("a", 7), entry("b", 7), entry("c", 7)._replace(**other)
+    plan = CopyPlan(linked=[("", first), ("d", alike), ("", unlike)])
+    group_links(plan, {})
+    assert [(link.directory, link.primary) for link in plan.links] == [("d", "a")]
+    assert sorted(each.name for batch in plan.batches for each in batch.entries()) == ["a", "c"]
+    # And what was copied so stands.
+    links = Links()
+    assert links.stand(first, entry("a", 70)) and links.stand(alike, entry("b", 70))
+    assert links.stand(unlike, entry("c", 71)._replace(nlink=1))
+    assert not links.stand(unlike, entry("c", 70))

@@ -53,7 +53,7 @@ class Trees:
         """Return what came of copying the first of the two names."""
         (self.tree / "a/one").write_bytes(b"content")
         first = self.entry._replace(name="one")
-        return Copied(linked={(first.dev, first.ino): (first, content)})
+        return Copied(linked={"a/one": (first, content)})
 
 
 @pytest.fixture
