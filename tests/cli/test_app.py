@@ -347,6 +347,38 @@ def test_what_an_unset_variable_comes_to_is_not_the_current_directory(
 
 
 @pytest.mark.parametrize(
+    ("words", "what", "taken"),
+    [
+        (("stage", "here", "--to", "--dry-run"), "--to", "--dry-run"),
+        (("stage", "here", "--to-tmpfs", "--dry-run"), "--to-tmpfs", "--dry-run"),
+        (("check", "--only", "HP020", "--output", "--json"), "--output", "--json"),
+        (("apply", "--reserve", "-y"), "--reserve", "-y"),
+        (("provision", "-i", "--check"), "--inventory", "--check"),
+        (("verify", "--device", "--data", "here"), "--device", "--data"),
+        (("recommend", "--loader", "--seconds", "5"), "--loader", "--seconds"),
+    ],
+)
+def test_an_option_is_not_taken_for_the_value_of_the_one_before_it(
+    words: tuple[str, ...],
+    what: str,
+    taken: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # A script's `--to $DIR --dry-run` with an unset DIR would be no dry run.
+    (tmp_path / "here").mkdir()
+    (tmp_path / "hostprep.yml").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    assert run([*words, "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["message"] == f"{what} has no value: {taken!r} follows it; nothing was done."
+    assert f'"./{taken}"' in error["hint"]
+    assert sorted(os.listdir()) == ["here", "hostprep.yml"]
+
+
+@pytest.mark.parametrize(
     ("words", "what"),
     [
         (("stage", "here", "--to=~/fast"), "--to"),
