@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -406,10 +407,12 @@ def test_a_home_that_the_shell_left_as_it_is_becomes_no_folder_of_that_name(
     assert os.listdir() == ["here"]
 
 
-@pytest.mark.parametrize("module", ["json", "typer"])  # of what prints errors, and of the rest
-@pytest.mark.parametrize("number", INTERRUPTIONS)
+@pytest.mark.parametrize(  # of what prints errors, of the rest; and of what understands signals
+    ("module", "number"),
+    [*itertools.product(("json", "typer"), INTERRUPTIONS), ("typing", signal.SIGINT)],
+)
 def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
-    tmp_path: Path, number: signal.Signals, module: str
+    tmp_path: Path, module: str, number: signal.Signals
 ) -> None:
     # In place of a hand that is quick: an import sends the signal, the first time, and while it
     # sets up a class, as nearly all of them do.
