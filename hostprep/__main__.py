@@ -44,8 +44,17 @@ try:
     from typing import NoReturn
 
     from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt, is_interruption
-except Exception as error:
-    _give_up(error)
+except (KeyboardInterrupt, Exception) as error:
+    # Python wraps what comes while a class is set up.
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # or a second one would end this
+        from hostprep.cli.main import interrupted
+
+        interrupted()
+    if isinstance(error, Exception):
+        _give_up(error)
     raise
 
 

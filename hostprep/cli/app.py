@@ -7,6 +7,7 @@ the number of its neighbours.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -19,6 +20,7 @@ from hostprep.errors import UsageError
 
 # Of these an empty one means something, or its command says best what is wrong with it.
 _MAY_BE_EMPTY = frozenset({"--skip", "--only", "--limit"})
+_AN_OPTION = re.compile(r"--|-[a-zA-Z]")
 
 
 class Command(NamedTuple):
@@ -133,9 +135,11 @@ def _heeding(command: Any) -> Any:
 def _meant(context: Any, parameter: Any, value: Any) -> Any:
     """Raise ``UsageError`` for what a script's unset variable comes to, and for a home unexpanded.
 
-    As a path the one would be the current directory, which nobody named; the other, which a shell
-    leaves as it is in ``--to=~/x``, a folder that is called ``~``, and removed by mistake with all
-    of the real one. While a shell asks for completions nothing is meant yet.
+    As a path the one would be the current directory, which nobody named, or without quotes, as in
+    ``--to $DIR --dry-run``, a folder that is called ``--dry-run``, and the run no dry one. The
+    other, which a shell leaves as it is in ``--to=~/x``, would be a folder that is called ``~``,
+    and removed by mistake with all of the real one. While a shell asks for completions nothing is
+    meant yet.
     """
     if context.resilient_parsing:
         return value
@@ -146,6 +150,12 @@ def _meant(context: Any, parameter: Any, value: Any) -> Any:
                 "give it a value; a shell variable that is not set is empty",
             )
         written = str(text)
+        if parameter.param_type_name == "option" and _AN_OPTION.match(written):
+            raise UsageError(
+                f"{_name(parameter)} has no value: {written!r} follows it; nothing was done.",
+                "give it one; a shell variable that is not set, without quotes, is nothing at all;"
+                f' a file or folder that is called so is "./{written}"',
+            )
         if written == "~" or written.startswith("~/"):
             raise UsageError(
                 f"{_name(parameter)} is {written!r}: the shell has not put the home directory in"

@@ -40,12 +40,23 @@ def environment(folder: Path) -> dict[str, str | None]:
         "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback"),
         "ANSIBLE_STDOUT_CALLBACK": "hostprep_events",
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
+        **_local_files(folder),
         "ANSIBLE_NOCOLOR": "1",
         # Ansible's own, of which one that is missing would leave an inventory unread.
         "ANSIBLE_INVENTORY_ENABLED": "host_list,script,auto,yaml,ini,toml",
         # Ansible insists on a UTF-8 locale for its own words.
         "PYTHONUTF8": "1",
     }
+
+
+def _local_files(folder: Path) -> dict[str, str]:
+    """Return where Ansible's own files are to lie: here, but where its user has said it.
+
+    By itself it takes the home, without which it does not begin: a job's or a container's may be
+    read-only.
+    """
+    said = os.environ.keys() & {"ANSIBLE_LOCAL_TEMP", "ANSIBLE_HOME"}
+    return {} if said else {"ANSIBLE_LOCAL_TEMP": str(folder / "local")}
 
 
 def _not_counting() -> Iterator[str]:

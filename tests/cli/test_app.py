@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -347,6 +348,38 @@ def test_what_an_unset_variable_comes_to_is_not_the_current_directory(
 
 
 @pytest.mark.parametrize(
+    ("words", "what", "taken"),
+    [
+        (("stage", "here", "--to", "--dry-run"), "--to", "--dry-run"),
+        (("stage", "here", "--to-tmpfs", "--dry-run"), "--to-tmpfs", "--dry-run"),
+        (("check", "--only", "HP020", "--output", "--json"), "--output", "--json"),
+        (("apply", "--reserve", "-y"), "--reserve", "-y"),
+        (("provision", "-i", "--check"), "--inventory", "--check"),
+        (("verify", "--device", "--data", "here"), "--device", "--data"),
+        (("recommend", "--loader", "--seconds", "5"), "--loader", "--seconds"),
+    ],
+)
+def test_an_option_is_not_taken_for_the_value_of_the_one_before_it(
+    words: tuple[str, ...],
+    what: str,
+    taken: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # A script's `--to $DIR --dry-run` with an unset DIR would be no dry run.
+    (tmp_path / "here").mkdir()
+    (tmp_path / "hostprep.yml").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    assert run([*words, "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["message"] == f"{what} has no value: {taken!r} follows it; nothing was done."
+    assert f'"./{taken}"' in error["hint"]
+    assert sorted(os.listdir()) == ["here", "hostprep.yml"]
+
+
+@pytest.mark.parametrize(
     ("words", "what"),
     [
         (("stage", "here", "--to=~/fast"), "--to"),
@@ -374,10 +407,12 @@ def test_a_home_that_the_shell_left_as_it_is_becomes_no_folder_of_that_name(
     assert os.listdir() == ["here"]
 
 
-@pytest.mark.parametrize("module", ["json", "typer"])  # of what prints errors, and of the rest
-@pytest.mark.parametrize("number", INTERRUPTIONS)
+@pytest.mark.parametrize(  # of what prints errors, of the rest; and of what understands signals
+    ("module", "number"),
+    [*itertools.product(("json", "typer"), INTERRUPTIONS), ("typing", signal.SIGINT)],
+)
 def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
-    tmp_path: Path, number: signal.Signals, module: str
+    tmp_path: Path, module: str, number: signal.Signals
 ) -> None:
     # In place of a hand that is quick: an import sends the signal, the first time, and while it
     # sets up a class, as nearly all of them do.

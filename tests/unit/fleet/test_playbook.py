@@ -52,6 +52,14 @@ REACHED = """\
     - name: Look
       ansible.builtin.fail: {msg: "{{ lookup('config', 'DEFAULT_REMOTE_USER') }}, {{ token }}"}
 """
+NAMED = """\
+- hosts: all
+  gather_facts: false
+  tasks:
+    - name: Change
+      ansible.builtin.debug: {msg: done}
+      changed_when: true
+"""
 FAILING = """\
 - hosts: all
   gather_facts: false
@@ -475,3 +483,13 @@ def test_how_the_user_reaches_hosts_and_reads_inventories_counts(
     script.chmod(0o755)
     (a,) = run_playbook("one", str(script), {}).hosts
     assert a.message == "admin, secret"
+
+
+def test_a_home_that_cannot_be_written_stops_no_run(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/proc/home")
+    monkeypatch.delenv("ANSIBLE_HOME", raising=False)
+    (playbooks / "one.yml").write_text(NAMED)
+    (a,) = run_playbook("one", "a,", {}).hosts
+    assert (a.failed, a.changed_tasks) == (False, ("Change",))
