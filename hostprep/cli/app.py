@@ -127,8 +127,7 @@ def _heeding(command: Any) -> Any:
         _heeding(inner)
         inner.short_help = (inner.help or "").partition("\n")[0]
     for parameter in command.params:
-        if _MAY_BE_EMPTY.isdisjoint(parameter.opts):
-            parameter.callback = parameter.callback or _meant
+        parameter.callback = parameter.callback or _meant
     return command
 
 
@@ -144,7 +143,7 @@ def _meant(context: Any, parameter: Any, value: Any) -> Any:
     if context.resilient_parsing:
         return value
     for text in value if isinstance(value, list | tuple) else (value,):
-        if text == "":
+        if text == "" and _MAY_BE_EMPTY.isdisjoint(parameter.opts):
             raise UsageError(
                 f"{_name(parameter)} is empty; nothing was done.",
                 "give it a value; a shell variable that is not set is empty",
@@ -152,9 +151,10 @@ def _meant(context: Any, parameter: Any, value: Any) -> Any:
         written = str(text)
         if parameter.param_type_name == "option" and _AN_OPTION.match(written):
             raise UsageError(
-                f"{_name(parameter)} has no value: {written!r} follows it; nothing was done.",
-                "give it one; a shell variable that is not set, without quotes, is nothing at all;"
-                f' a file or folder that is called so is "./{written}"',
+                f"{_name(parameter)} is {written!r}, which reads as another option; nothing was"
+                " done.",
+                "give it a value; a shell variable that is not set, without quotes, is nothing at"
+                f' all; a file or folder that is called so is "./{written}"',
             )
         if written == "~" or written.startswith("~/"):
             raise UsageError(

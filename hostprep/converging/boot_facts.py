@@ -24,6 +24,7 @@ from hostprep.staging.record.records import load_record
 from hostprep.staging.target.place import standing_directory
 from hostprep.system.accounts import has_acl
 from hostprep.system.files import ACL, FileSnapshot, read_snapshot
+from hostprep.system.links import real_path
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live
 from hostprep.volumes.paths import Folder
@@ -154,9 +155,21 @@ def _installed(directory: Path, unit: str) -> Installed:
     return Installed(unit, snapshot, linked_from(directory, unit), writer=writer, failed=failed)
 
 
+def _without_links(path: str) -> str:
+    """Return a path without symlinks; as it is where one of them is a stranger's.
+
+    Of that the data set's own plan tells, and a service that was set up for it stages nothing: for
+    it, a path that leads elsewhere is refused.
+    """
+    try:
+        return real_path(path)
+    except Refused:
+        return path
+
+
 def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
-    source = os.path.realpath(dataset.source)
-    parent = dataset.volume or os.path.realpath(dataset.parent)
+    source = _without_links(dataset.source)
+    parent = dataset.volume or _without_links(dataset.parent)
     source_mount, remote = _ground(source, feeder)
     try:
         live = read_live(dataset.volume) if dataset.volume else None

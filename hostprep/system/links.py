@@ -7,6 +7,7 @@ import shlex
 import stat
 
 from hostprep.errors import Refused
+from hostprep.host.capabilities import unknown_uid
 from hostprep.system.accounts import trusted_users
 
 _MOST_LINKS = 40  # as many as the kernel follows
@@ -14,30 +15,21 @@ _ANYBODYS = stat.S_ISVTX | stat.S_IWOTH
 
 
 def real_path(path: str) -> str:
-    """Return ``path`` without symlinks, absolute.
+    """Return ``path`` without symlinks, absolute; what of it is missing as it is.
 
     Raises ``Refused`` where one of them is somebody else's, in a directory such as ``/tmp``: a name
-    there that can be guessed may lead to what only root may read or write. The kernel keeps to the
-    same rule (``fs.protected_symlinks``), but not where links are read and not followed, as here.
+    there that can be guessed may lead to what only root may read or write. Whose links are followed
+    there: root's, this user's, those of who called sudo, and of whose directory it is. The kernel
+    (``fs.protected_symlinks``) asks so of the last name of a path alone, and not where links are
+    read and not followed, as here. What is returned is what was looked at: it is not looked up
+    again, when it may lead elsewhere.
     """
-    if (found := _strangers(path)) is not None:
-        link, owner = found
-        raise Refused(
-            f"{link}, on the way to {path}, is a symlink of uid {owner} in a directory where"
-            f" everybody may lay one; it leads to {os.path.realpath(link)}. Nothing was changed.",
-            f"name that, if it is what you mean; ls -ld {shlex.quote(link)} shows it",
-        )
-    return os.path.realpath(path)
-
-
-def _strangers(path: str) -> tuple[str, int] | None:
-    """Return the first such symlink, and whose it is."""
-    trusted = trusted_users()
+    trusted, nobody = trusted_users(), unknown_uid()
     # Not normalized: `..` leads out of where a symlink before it led to.
     start = path if path.startswith("/") else os.path.join(os.getcwd(), path)
     pending = start.split("/")[::-1]
     here, links = "/", 0
-    while pending and links < _MOST_LINKS:
+    while pending:
         name = pending.pop()
         if name in ("", os.curdir):
             continue
@@ -47,16 +39,24 @@ def _strangers(path: str) -> tuple[str, int] | None:
         there = os.path.join(here, name)
         try:
             around, found = os.lstat(here), os.lstat(there)
-            if not stat.S_ISLNK(found.st_mode):
-                here = there
-                continue
-            leads_to = os.readlink(there)
+            leads_to = os.readlink(there) if stat.S_ISLNK(found.st_mode) else None
         except OSError:
-            return None  # there is no way; who opens it tells why
+            leads_to = None  # there is no way; who opens it tells why
+        if leads_to is None:
+            here = there
+            continue
         anybodys = around.st_mode & _ANYBODYS == _ANYBODYS
-        if anybodys and found.st_uid not in {*trusted, around.st_uid}:
-            return there, found.st_uid
+        # Where not all users are known, two that are not show as the same.
+        if anybodys and found.st_uid not in trusted | ({around.st_uid} - {nobody}):
+            raise Refused(
+                f"{there}, on the way to {path}, is a symlink of uid {found.st_uid} in a directory"
+                f" where everybody may lay one; it leads to {os.path.join(here, leads_to)}. Nothing"
+                " was changed.",
+                f"name that, if it is what you mean; ls -ld {shlex.quote(there)} shows it",
+            )
         links += 1
+        if links > _MOST_LINKS:  # who opens it is told so
+            return os.path.join(there, *reversed(pending))
         here = "/" if leads_to.startswith("/") else here
         pending += leads_to.split("/")[::-1]
-    return None
+    return here

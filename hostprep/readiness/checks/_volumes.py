@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.host.memory import Headroom
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Finding, Status
+from hostprep.readiness.model import Finding, Remedy, Status
+from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.options import OptionValues, parse_options
@@ -35,9 +36,20 @@ class VolumeLook:
     noauto: bool = False
     limited: bool = False
 
-    def mount_hint(self, hint: str | None = None) -> str | None:
-        """Return the hint of a line that mounts it: from within a job, it is no line for here."""
-        return "; ".join(filter(None, (hint, _NOT_IN_A_JOB if self.limited else None))) or None
+    def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
+        """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
+        other = _NOT_IN_A_JOB if self.limited and mounts else None
+        return "; ".join(filter(None, (hint, other))) or None
+
+    def unlimited(self) -> Remedy:
+        """Return the way out for one that is mounted without a limit of size."""
+        return Remedy(
+            ("hostprep status",),
+            self.mount_hint(
+                "the kernel gives no limit to a tmpfs that has none: unstage what is in it, unmount"
+                f" it (hostprep unmount {quote(self.spec.path)}), then `hostprep apply`"
+            ),
+        )
 
     def has_size(self, size_bytes: int) -> bool:
         """Whether ``size_bytes`` is the wanted size: to the page or, of a percentage, nearly."""

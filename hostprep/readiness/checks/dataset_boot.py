@@ -12,13 +12,15 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 
+_APPLY = "`hostprep apply`"
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A data set of the spec with ``at_boot``, its target and its service.
 
     Both paths are without symlinks, ``source`` None where it does not answer; ``named`` is the
-    source as in the spec.
+    source as in the spec. What is staged there now is ``from_another`` source.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Wanted:
     named: str
     source: str | None
     service: BootService
+    from_another: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,9 @@ def _wanted(context: Context, dataset: DatasetLook) -> Wanted:
     if service.target not in (None, target):
         folder, name = os.path.split(target)
         target = os.path.join(os.path.realpath(folder), name)
-    return Wanted(dataset.name, target, dataset.source, dataset.origin.real, service)
+    source, record = dataset.origin.real, dataset.record
+    from_another = record is not None and source not in (None, record.source)
+    return Wanted(dataset.name, target, dataset.source, source, service, from_another)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -88,6 +93,8 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     elif other := _another(wanted):
         status, measured = Status.WARN, "another"
         message = f"{service.unit} was set up for another {name}: {other}."
+        if wanted.from_another:
+            remedy = Remedy((apply,), f"first what HP012 says of {name}: until then it is refused")
     elif service.lost_program is not None:
         status, measured = Status.WARN, "cannot start"
         message = (
@@ -98,9 +105,11 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
         status, measured = Status.WARN, "failed"
         message = f"{name} was not staged at this boot: {service.reason.rstrip('.')}."
         remedy = Remedy((f"systemctl restart {unit}",), f"the reason: `journalctl -b -u {unit}`")
-        if service.hint is not None and "`hostprep apply`" in service.hint:
-            # To start it again would end as before.
-            remedy = Remedy((apply,), service.hint)
+        if service.hint is not None and _APPLY in service.hint:
+            # To start it again would end as before. Where something has to be looked at or done
+            # before, no line is to be pasted unread: `apply` takes what it finds for what is meant.
+            lines = (apply,) if service.hint.startswith(_APPLY) else ()
+            remedy = Remedy(lines, service.hint)
     else:
         status, measured, remedy = Status.PASS, service.state, None
         message = f"{service.unit} brings {name} back at every boot."

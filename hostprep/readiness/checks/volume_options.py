@@ -36,6 +36,7 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
     if wanted.inodes is not None and live.inodes is not None and live.inodes < wanted.inodes:
         found.append(f"{live.inodes} inodes instead of {wanted.inodes}")
     lines = [mount_line(wanted)] if found else []
+    hint = volume.mount_hint("a remount: what is in it stays", mounts=bool(found))
     if "ro" in live.options:  # which no spec says, and no mount of hostprep's lifts
         found.append("read-only")
         lines.insert(0, f"mount -o remount,rw {quote(path)}")
@@ -47,7 +48,7 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
     # A program that may be run, or a device node, is a hole; the rest is a difference.
     status = Status.FAIL if lost else Status.WARN
     message = f"{path} is not mounted as it should be: {', '.join(found)}."
-    remedy = Remedy(tuple(lines), volume.mount_hint("a remount: what is in it stays"))
+    remedy = Remedy(tuple(lines), hint) if live.size_bytes else volume.unlimited()
     return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)
 
 

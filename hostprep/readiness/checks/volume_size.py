@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
-from hostprep.readiness.shell import quote
 from hostprep.units import format_bytes
 
 Facts = tuple[VolumeLook, ...] | None
@@ -33,11 +32,7 @@ def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
             f"{path} has no limit, where the spec wants {wanted}"
             f" ({_who_differs(volume, size_bytes)}): it may come to take all of the memory."
         )
-        remedy = Remedy(
-            ("hostprep status",),
-            "the kernel gives no limit to a tmpfs that has none: unstage what is in it, unmount it"
-            f" (hostprep unmount {quote(path)}), then `hostprep apply`",
-        )
+        remedy = volume.unlimited()
     else:
         smaller = size_bytes < volume.size_bytes
         status = Status.FAIL if smaller else Status.WARN

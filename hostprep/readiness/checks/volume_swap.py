@@ -104,7 +104,9 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
             facts.cures.get(path, ()),
             volume.mount_hint(
                 "the kernel takes noswap only at a mount, so it has to be emptied, mounted anew and"
-                " filled again, while no job reads it; without swap (`swapoff -a`) it is not needed"
+                " filled again, while no job reads it; without swap (`swapoff -a`) it is not"
+                " needed",
+                mounts=path in facts.cures,
             ),
         )
     measured = Measured("noswap" if noswap else "without noswap", noswap)

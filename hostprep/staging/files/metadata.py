@@ -5,20 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import struct
 from array import array
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
+from hostprep.staging.files.acls import ACCESS_ACL, without_acl
 from hostprep.staging.files.holding import OWNER, holding, is_full
 from hostprep.staging.model import RANGE_BYTES, Verify
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-
-# The access ACL, in the kernel's own form (linux/posix_acl_xattr.h): a version, then entries.
-ACCESS_ACL = "system.posix_acl_access"
-_ACL_HEADER, _ACL_ENTRY = struct.Struct("<I"), struct.Struct("<HHI")  # tag, permissions, id
-_NAMED_USER, _OWNING_GROUP, _NAMED_GROUP = 0x02, 0x04, 0x08
 
 _RUNS_AS = stat.S_ISUID | stat.S_ISGID
 _NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
@@ -112,7 +107,7 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
         lost = refusal != 0
     # EINVAL: an id of the ACL has no meaning in this user namespace.
     if ACCESS_ACL in names and _hand_over([ACCESS_ACL], source, target, errno.EINVAL):
-        lost, mode = True, _without_acl(mode, os.getxattr(source, ACCESS_ACL))
+        lost, mode = True, without_acl(mode, os.getxattr(source, ACCESS_ACL))
     style.lost_xattrs += lost
     return mode
 
@@ -125,20 +120,6 @@ def drop_xattrs(target: int) -> None:
     except OSError as error:
         if error.errno not in (*_NO_XATTRS, errno.ENODATA):
             raise
-
-
-def _without_acl(mode: int, acl: bytes) -> int:
-    """Return a mode that lets nobody in whom ``mode`` together with ``acl`` keeps out.
-
-    Of its group bits, which are the ACL's mask, those of the owning group stay; of its bits for
-    others those that everybody has whom the ACL names.
-    """
-    for tag, permissions, _ in _ACL_ENTRY.iter_unpack(acl[_ACL_HEADER.size :]):
-        if tag == _OWNING_GROUP:
-            mode &= ~0o070 | permissions << 3
-        elif tag in (_NAMED_USER, _NAMED_GROUP):
-            mode &= ~0o007 | permissions
-    return mode
 
 
 def _hand_over_to_read_only(names: list[str], source: int, target: int) -> int:

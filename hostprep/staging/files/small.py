@@ -13,7 +13,8 @@ from stat import S_IFREG
 
 import xxhash
 
-from hostprep.staging.files.metadata import ACCESS_ACL, CopyStyle, is_carried
+from hostprep.staging.files.acls import ACCESS_ACL
+from hostprep.staging.files.metadata import CopyStyle, is_carried
 from hostprep.staging.model import Verify, is_kept_time
 from hostprep.staging.tree import Plain
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import Any
 
+from hostprep.staging.files.acls import ACCESS_ACL, narrowed
 from hostprep.staging.files.holding import (
     FOLDER_NAME,
     HARD_LINKS,
@@ -21,7 +22,6 @@ from hostprep.staging.files.holding import (
     is_unholdable,
     reason_of,
 )
-from hostprep.staging.files.metadata import ACCESS_ACL
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
@@ -180,28 +180,35 @@ def _is_directory(tree: DirCache, path: str) -> bool:
 def close_directories(
     paths: Iterable[str], directories: dict[str, Entry], source_fd: int, published_fd: int
 ) -> None:
-    """Take from published directories what their source does not give, and the owner's rights.
+    """Take from published directories what their source does not give, and another owner's rights.
 
     For ``paths``, before anything new comes into them: what is in a directory that is closed may be
-    open itself. What more they are to give follows when all is in place (``finish_directories``),
-    which also tells of what the target refuses.
+    open itself. Nobody is given anything: until ``finish_directories``, which does so and tells of
+    what the target refuses, a directory is root's where it is to be somebody else's.
     """
     with DirCache(source_fd) as source, DirCache(published_fd) as tree:
         for path in paths:
             wanted = directories[path]
             try:
                 target = tree.fd(path)
+                found = os.fstat(target)
             except OSError:
                 continue  # it is yet to be made
-            found = os.fstat(target)
-            mode, given = stat.S_IMODE(found.st_mode), wanted.mode | 0o700
-            if (acl := _acl(target)) and acl != _acl_of(source, path):
-                given = 0o700  # which are its mask, so it lets in nobody
+            acl = _acl(target)
+            mode = stat.S_IMODE(found.st_mode)
+            left = narrowed(mode, acl, wanted.mode, _acl_of(source, path))
+            user = 0 if found.st_uid != wanted.uid else -1
+            group = 0 if found.st_gid != wanted.gid else -1
+            if os.geteuid() != 0:
+                user = group = -1
+            if group == 0:
+                left &= ~0o070
             with suppress(OSError):
-                if mode & ~given:
-                    os.fchmod(target, mode & given)
-                if os.geteuid() == 0 and (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
-                    os.fchown(target, wanted.uid, wanted.gid)
+                if left != mode:
+                    os.fchmod(target, left)
+            with suppress(OSError):
+                if user == 0 or group == 0:
+                    os.fchown(target, user, group)
 
 
 def _acl_of(tree: DirCache, path: str) -> bytes | None:

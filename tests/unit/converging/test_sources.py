@@ -55,7 +55,7 @@ def test_a_slow_source_gets_all_the_time_it_needs(clock: Clock) -> None:
 
 
 def test_what_the_child_cannot_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.path.realpath", lambda path: 1 / 0)
+    monkeypatch.setattr(sources, "real_path", lambda path: 1 / 0)
     with pytest.raises(HostprepError, match="/srv/data could not be looked at"):
         real_paths(DatasetSpec("data", "/srv/data", to="/fast"))
 

@@ -1,0 +1,61 @@
+"""What an access ACL gives, in the place of the group bits of a mode; see acl(5)."""
+
+from __future__ import annotations
+
+import struct
+
+# The access ACL, in the kernel's own form (linux/posix_acl_xattr.h): a version, then entries.
+ACCESS_ACL = "system.posix_acl_access"
+_HEADER, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")  # tag, permissions, id
+_OWNER, _NAMED_USER, _OWNING_GROUP, _NAMED_GROUP, _MASK, _OTHERS = 1, 2, 4, 8, 16, 32
+_NOBODY = 0xFFFFFFFF  # the id of entries that have none
+
+
+def without_acl(mode: int, acl: bytes) -> int:
+    """Return a mode that lets nobody in whom ``mode`` together with ``acl`` keeps out.
+
+    Of its group bits, which are the ACL's mask, those of the owning group stay; of its bits for
+    others those that everybody has whom the ACL names.
+    """
+    for tag, permissions, _ in _entries_in(acl):
+        if tag == _OWNING_GROUP:
+            mode &= ~0o070 | permissions << 3
+        elif tag in (_NAMED_USER, _NAMED_GROUP):
+            mode &= ~0o007 | permissions
+    return mode
+
+
+def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes | None) -> int:
+    """Return ``mode`` without what it, or ``acl``, gives others than the owner and is not wanted.
+
+    As it is where the wanted ones give all of that and more. The bits of the group are the mask of
+    an ACL: one that gives too much gives nobody anything with the mode that is returned.
+    """
+    if acl is None and wanted_acl is None:
+        return mode & (wanted_mode | 0o700)
+    given, wanted = _permissions(mode, acl), _permissions(wanted_mode, wanted_acl)
+    # Who is named by one of them only has what the other gives the group or others, if not both.
+    most = given[_OWNING_GROUP, _NOBODY] | given[_OTHERS, _NOBODY]
+    least = wanted[_OWNING_GROUP, _NOBODY] & wanted[_OTHERS, _NOBODY]
+    if not any(given.get(who, most) & ~wanted.get(who, least) for who in given | wanted):
+        return mode
+    if acl is None and wanted_acl is not None:
+        return mode & (without_acl(wanted_mode, wanted_acl) | 0o700)
+    return mode & 0o700
+
+
+def _permissions(mode: int, acl: bytes | None) -> dict[tuple[int, int], int]:
+    """Return what everybody but the owner may do, by (tag, id)."""
+    found = {(tag, who): permissions for tag, permissions, who in _entries_in(acl or b"")}
+    found.setdefault((_OWNING_GROUP, _NOBODY), mode >> 3 & 0o7)
+    found.setdefault((_OTHERS, _NOBODY), mode & 0o7)
+    mask = found.pop((_MASK, _NOBODY), 0o7)
+    found.pop((_OWNER, _NOBODY), None)
+    return {
+        (tag, who): permissions if tag == _OTHERS else permissions & mask
+        for (tag, who), permissions in found.items()
+    }
+
+
+def _entries_in(acl: bytes) -> list[tuple[int, int, int]]:
+    return [*_ENTRY.iter_unpack(acl[_HEADER.size :])]
