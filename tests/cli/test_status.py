@@ -9,9 +9,9 @@ import pytest
 
 from hostprep.cli.plans import volume_line
 from hostprep.cli.status import _show_volume
-from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.status import VolumeStatus
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep
+from tests.unit.volumes.made import live_volume
 
 
 def test_of_what_is_missing_it_says_how_to_get_it_back(tmp_path: Path) -> None:
@@ -31,23 +31,8 @@ def test_of_what_is_missing_it_says_how_to_get_it_back(tmp_path: Path) -> None:
 def test_a_volume_without_a_limit_is_not_called_one_of_no_bytes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    live = LiveVolume(
-        path="/mnt/ram",
-        size_bytes=0,
-        used_bytes=0,
-        inodes=65536,
-        used_inodes=1,
-        mode=0o755,
-        uid=0,
-        gid=0,
-        huge=Huge.NEVER,
-        noswap=True,
-        nosuid=True,
-        nodev=True,
-        noexec=True,
-        options=(),
-    )
+    live = live_volume(path="/mnt/ram", size_bytes=0)
     _show_volume(VolumeStatus("/mnt/ram", live, in_fstab=False, drift=(), fstab_drift=()))
     shown = capsys.readouterr().out.splitlines()[0]
-    assert shown.startswith("volume /mnt/ram: no limit of size, 1 of 65,536 inodes, huge=never, ")
-    assert volume_line(live).startswith("/mnt/ram: no limit of size, 65,536 inodes, mode 0755, ")
+    assert shown.startswith("volume /mnt/ram: no limit of size, 1 of 9,999 inodes, huge=never, ")
+    assert volume_line(live).startswith("/mnt/ram: no limit of size, 9,999 inodes, mode 0755, ")
