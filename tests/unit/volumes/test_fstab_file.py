@@ -277,12 +277,13 @@ def test_a_run_that_is_killed_before_systemd_is_told_has_the_next_one_tell_it(
     assert systemctl.read_text() == "daemon-reload\n" and not reload_is_due(fstab)
 
 
+def others_write(*_: object, **__: object) -> None:
+    raise ChangedMeanwhile("somebody else wrote to it")
+
+
 def test_nothing_is_to_be_read_again_where_the_file_was_not_replaced(
     fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def others_write(*_: object, **__: object) -> None:
-        raise ChangedMeanwhile("somebody else wrote to it")
-
     monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
     monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
     monkeypatch.setattr(fstab_file, "replace_file", others_write)
@@ -294,9 +295,6 @@ def test_nothing_is_to_be_read_again_where_the_file_was_not_replaced(
 def test_what_was_due_stays_so_where_the_file_was_not_replaced(
     fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def others_write(*_: object, **__: object) -> None:
-        raise ChangedMeanwhile("somebody else wrote to it")
-
     monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
     monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
     systemctl.with_name("fail").touch()
