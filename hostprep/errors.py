@@ -155,12 +155,16 @@ def after_changes() -> Iterator[None]:
 
 
 class MissingTool(HostprepError):
-    """A system command that is needed is not installed."""
+    """A system command that is needed is not installed, or ansible-core, which has a ``hint``."""
 
     code = "missing_tool"
 
-    def __init__(self, tool: str, *, wanted_for: str, package: str | None = None) -> None:
-        hint = f"install it: apt-get install {package}" if package else f"put {tool} on the PATH"
+    def __init__(
+        self, tool: str, *, wanted_for: str, package: str | None = None, hint: str | None = None
+    ) -> None:
+        if hint is None:
+            install = f"install it: apt-get install {package}"
+            hint = install if package else f"put {tool} on the PATH"
         super().__init__(f"{tool} is not installed; it is needed to {wanted_for}.", hint)
         self.tool = tool
         self.package = package

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, MissingTool, UsageError
 from hostprep.fleet.environment import environment
 from hostprep.fleet.events import Event, Tally, parse_event
 from hostprep.fleet.inventory import refuse_what_is_none, unread
@@ -154,9 +154,10 @@ def _as_data(value: Any) -> Any:
 
 def _need_ansible() -> None:
     if importlib.util.find_spec("ansible") is None:
-        raise HostprepError(
-            "ansible-core is not installed beside hostprep; it reaches the hosts.",
-            f"install it there: {pip_line('ansible-core')}",
+        raise MissingTool(
+            "ansible-core",
+            wanted_for="reach the hosts",
+            hint=f"install it beside hostprep: {pip_line('ansible-core')}",
         )
 
 

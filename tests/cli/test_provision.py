@@ -447,8 +447,10 @@ def test_without_ansible_it_is_said_how_to_get_it(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "ansible" else real(name)
     )
-    assert run(["provision", "-i", "hosts.yml"]) == 1
-    assert f"{shlex.quote(sys.executable)} -m pip install ansible-core" in capsys.readouterr().err
+    assert run(["provision", "-i", "hosts.yml", "--json"]) == 1
+    printed = capsys.readouterr()
+    assert f"{shlex.quote(sys.executable)} -m pip install ansible-core" in printed.err
+    assert json.loads(printed.out)["error"]["code"] == "missing_tool", "as docs/json.md has it"
 
 
 def test_hosts_that_no_inventory_has_are_a_mistake(
