@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hostprep.host.block import StorageClass
 from hostprep.probing.judgement import Behaviour, Reason
 from hostprep.probing.model import RANDOM_READS, FioRun, Measured
+from hostprep.probing.rates import SPED_UP
 
 # 7200 rpm and short strokes give some 200 reads a second; no disk with an arm gives 1,000.
 _ARM_IOPS_AT_MOST = 250
@@ -19,8 +20,8 @@ _ARM_SEQUENTIAL_AT_LEAST = 10
 # Of the time at depth 1 that the median read explains: of an arm most. Where it is less, few reads
 # took nearly all of it, as where a limit lets some through at once and has the others wait.
 _EXPLAINED_AT_LEAST = 0.25
-# With these it was not the storage that answered.
-_NOT_THE_STORAGE = frozenset({"holes", "in_memory", "not_delivered"})
+# With these it was not the storage that answered, or not the same one and many at a time.
+_NOT_THE_STORAGE = frozenset({"holes", "in_memory", "not_delivered", SPED_UP})
 
 
 def what_it_is(

@@ -20,7 +20,7 @@ from hostprep.probing.model import (
 from hostprep.probing.others import held_up_by_others
 from hostprep.probing.processors import held_back, held_back_in_memory
 from hostprep.probing.rates import PASS_SHARE, TOO_LITTLE_TIME
-from hostprep.probing.steady import slowed
+from hostprep.probing.steady import slowed, sped_up
 from hostprep.units import format_bytes
 
 # Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
@@ -60,6 +60,7 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         reasons += _of_small(measured, measured.small)
     reasons += held_up_by_others(measured)
     reasons += slowed(measured)
+    reasons += sped_up(measured)
     told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
     return tuple(told.values())[::-1]
 

@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Inconclusive
+from hostprep.errors import MEND_HINT, HostprepError, Inconclusive, reading_hint
+from hostprep.kinds import is_count
 from hostprep.probing.counters import Meter
 from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency, Load
 from hostprep.system.run import CommandFailed, Completed, run, start
@@ -229,7 +230,7 @@ def _is_result(document: dict[str, Any]) -> bool:
         figures = [read[name] for name in ("io_bytes", "runtime", "total_ios")]
     except (KeyError, IndexError, TypeError):
         return False
-    return all(isinstance(figure, int) for figure in figures)
+    return all(is_count(figure) for figure in figures)
 
 
 def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Load) -> FioRun:
@@ -237,17 +238,18 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Lo
     said = said.replace(job.filename, job.path)
     line = done.line().replace(job.filename, shlex.quote(job.path))
     if document is None:
-        raise FioFailed(f"`{line}` gave no result (status {done.returncode}): {said}")
+        raise FioFailed(f"`{line}` gave no result (status {done.returncode}): {said}", MEND_HINT)
     result = document["jobs"][0]
     # The exit status counts jobs that failed; an error can be in the job alone, too.
     error = result.get("error")
     if done.returncode != 0 or error:
         if not done.stderr.strip():  # else it would be the end of the JSON
             said = os.strerror(error) if error else "it was ended before it was done"
-        raise FioFailed(f"`{line}` failed (status {done.returncode}, error {error}): {said}")
+        hint = reading_hint(OSError(error, said)) if isinstance(error, int) else MEND_HINT
+        raise FioFailed(f"`{line}` failed (status {done.returncode}, error {error}): {said}", hint)
     read = result["read"]
-    if read["io_bytes"] <= 0 or read["runtime"] <= 0:
-        raise FioFailed(f"`{line}` read nothing in {job.seconds:g} s.")
+    if 0 in (read["io_bytes"], read["runtime"], read["total_ios"]):
+        raise FioFailed(f"`{line}` read nothing in {job.seconds:g} s.", "give it more: --seconds")
     return FioRun(
         pattern=job.pattern,
         block_bytes=job.block_bytes,
@@ -262,9 +264,9 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Lo
 
 
 def _latency(read: dict[str, Any]) -> Latency | None:
-    percentiles = read.get("lat_ns", {}).get("percentile", {})
     try:
+        percentiles = read["lat_ns"]["percentile"]
         p50, p95, p99 = (percentiles[f"{share}.000000"] / 1e9 for share in (50, 95, 99))
-    except KeyError:
-        return None
+    except (KeyError, TypeError):
+        return None  # not told, or in another form than that of the versions known
     return Latency(p50, p95, p99)

@@ -60,6 +60,8 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
         if is_sparse(measured):
             return None, f"{holes(measured)}, and time that was not measured"
         return predict(dataset, small, measured.memory_bytes, sequential), None
+    if dataset.large_files and dataset.hole_bytes == dataset.size_bytes:
+        return None, f"{holes(measured)}, and time that was not measured"
     if dataset.large_files and sequential is not None:
         return predict_large(dataset, sequential, measured.memory_bytes), None
     links = ""

@@ -20,6 +20,8 @@ _LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, TOO_LITTLE_TIME, DISK_B
 # And one that can only have made it too high.
 SLOWED = "slowed_down"
 _UPPER_BOUNDS = frozenset({SLOWED})
+# Either: what came before was held up, or what came later is a cache's.
+SPED_UP = "sped_up"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,15 @@ from math import sqrt
 
 from hostprep.probing.judgement import Reason
 from hostprep.probing.model import SMALL_FILES, FioRun, Load, Measured, SmallRun
-from hostprep.probing.rates import CPU_FULL_AT_LEAST, SLOWED
+from hostprep.probing.rates import CPU_FULL_AT_LEAST, SLOWED, SPED_UP
 from hostprep.units import format_number, format_rate
 
 # Other programs and the storage's own caches make rates differ by tens of percent: what is told is
 # half of what was before, and of a pass, whose first half counts as well, this share of the whole.
 _SLOWED_BELOW = 0.5
 _LATE_BELOW = 0.67
+# So many times what its depth can gain: a queue of 32 has 32 times the rate of one, at most.
+_SPED_UP_ABOVE = 2.0
 # So many standard deviations of a count are chance.
 _BY_CHANCE = 3.0
 _WHY = "the storage slowed down (a credit that was used up, heat, work of its own)"
@@ -55,6 +57,27 @@ def slowed(measured: Measured) -> Iterator[Reason]:
             yield Reason(SLOWED, f"{text}: {_WHY}")
     for small in measured.small.cold if measured.small is not None else ():
         yield from _before_fio(small, [run for run in measured.fio if run.depth >= small.readers])
+
+
+def sped_up(measured: Measured) -> Iterator[Reason]:
+    """Yield where reads came faster later than any queue can make them.
+
+    What held them up has ended: then small files, which came before, were held up as well. Or a
+    cache answers by now: then the later rate is too high.
+    """
+    for run in measured.fio:
+        single = measured.run(run.pattern, 1)
+        if single is None or run.load.device_bytes is None:
+            continue
+        gain = run.iops / single.iops
+        if gain > _SPED_UP_ABOVE * run.depth:
+            text = (
+                f"{run.of} gave {format_number(single.iops)} IOPS one at a time, and later"
+                f" {format_number(run.iops)} with {run.depth} at a time, {gain:,.0f} times as many:"
+                " it was held up before (a limit that was lifted, a disk that slept), or a cache"
+                " answered later"
+            )
+            yield Reason(SPED_UP, text)
 
 
 def _is_late(run: FioRun, late_bytes_per_s: float) -> bool:

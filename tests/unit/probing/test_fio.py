@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -228,6 +229,43 @@ def test_a_document_without_a_result_is_none(fake: Path, jobs: str) -> None:
     write(fake, say('{\n "jobs": ' + jobs + "\n}"))
     with pytest.raises(FioFailed, match="gave no result"):
         measure(Job("/data/file", "/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
+
+
+@pytest.mark.parametrize(
+    "latency", ["[]", "null", '{"percentile": {"50.000000": "x"}}', '{"percentile": [1]}']
+)
+def test_latencies_in_another_form_are_not_told(fake: Path, latency: str) -> None:
+    read = f'{{"io_bytes": 8192, "runtime": 100, "total_ios": 2, "lat_ns": {latency}}}'
+    write(fake, say('{\n "jobs": [{"error": 0, "read": ' + read + "}]\n}"))
+    result = measure(JOB)
+    assert (result.iops, result.latency) == (20, None)
+
+
+@pytest.mark.parametrize("figure", ["-1", "true", "1e400", str(10**30)])
+def test_figures_that_nobody_can_reckon_with_are_no_result(fake: Path, figure: str) -> None:
+    for name in ("io_bytes", "runtime", "total_ios"):
+        read = json.loads(status())["jobs"][0]["read"] | {name: "FIGURE"}
+        text = json.dumps({"jobs": [{"error": 0, "read": read}]}, indent=1)
+        write(fake, say(text.replace('"FIGURE"', figure)))
+        with pytest.raises(FioFailed, match="gave no result"):
+            measure(JOB)
+
+
+@pytest.mark.parametrize(
+    ("script", "hint"),
+    [
+        (say(status(error=errno.ENOMEM)), "free some memory"),
+        ("echo 'fio: io_u error on file' >&2; exit 1\n", "mend that"),
+        (say(status(error=errno.EIO)), "mend that"),
+        (say(status(io_bytes=0)), "--seconds"),
+        (say(status(io_bytes=512)), "--seconds"),  # no request came to its end
+    ],
+)
+def test_what_fails_in_fio_has_a_remedy(fake: Path, script: str, hint: str) -> None:
+    write(fake, script)
+    with pytest.raises(FioFailed) as caught:
+        measure(JOB)
+    assert hint in (caught.value.hint or "")
 
 
 def test_an_error_of_the_job_alone_is_told_in_words(fake: Path) -> None:

@@ -318,6 +318,13 @@ def test_holes_of_shards_are_not_read() -> None:
     assert (epoch.size_bytes, epoch.hole_bytes) == (150 << 20, sparse.hole_bytes)
 
 
+def test_shards_of_holes_alone_have_no_epoch_of_no_time() -> None:
+    empty = DataSet(1, True, 1 << 40, hole_bytes=1 << 40)
+    judged = judge(measured(small=small_files(source="made"), dataset=empty), None)
+    assert judged.epoch is None
+    assert (judged.epoch_note or "").startswith("100% of the data set's bytes are holes")
+
+
 def test_what_a_cache_answered_says_nothing_of_the_disk() -> None:
     virtual = disk(name="vda", transport=Transport.VIRTIO, virtual=True)
     runs = tuple(

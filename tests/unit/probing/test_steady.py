@@ -9,7 +9,7 @@ import pytest
 from hostprep.host.block import StorageClass
 from hostprep.probing.contradictions import contradictions
 from hostprep.probing.judge import judge
-from hostprep.probing.judgement import Verdict
+from hostprep.probing.judgement import Behaviour, Verdict
 from hostprep.probing.model import FioRun, Load, Measured
 from hostprep.probing.needs import parse_need
 from tests.unit.probing.made import fio_run, measured, small_files, small_run, storage
@@ -114,6 +114,24 @@ def test_what_is_no_disk_may_suffer_from_many_requests() -> None:
 def test_a_rate_that_does_not_last_passes_nothing_and_may_fail(need: str, verdict: Verdict) -> None:
     of = counted((20, 20), small=(150, 9000))
     assert judge(of, parse_need(need)).verdict is verdict
+
+
+@pytest.mark.parametrize("need", ["100", "3000"])
+def test_a_limit_that_was_lifted_is_told_and_decides_nothing(need: str) -> None:
+    of = counted((200, 200), (868, 118_845))  # as measured: 200 IOPS, until the middle of a pass
+    judged = judge(of, parse_need(need))
+    assert judged.verdict is Verdict.INVALID
+    assert judged.behaviour is Behaviour.UNCLEAR
+    [message] = [one.message for one in judged.invalid if one.code == "sped_up"]
+    assert "868 IOPS one at a time, and later 118,845 with 32 at a time, 137 times" in message
+
+
+def test_a_queue_may_gain_what_it_can() -> None:
+    for of in (counted((20, 640)), counted((200, 200), (1000, 60_000))):
+        assert "sped_up" not in {one.code for one in contradictions(of)}
+    far = counted((200, 200), (868, 118_845))
+    runs = tuple(replace(run, load=Load(0.2, None)) for run in far.fio)
+    assert "sped_up" not in {one.code for one in contradictions(replace(far, fio=runs))}
 
 
 def test_processors_that_were_full_may_have_been_the_reason() -> None:
