@@ -34,14 +34,19 @@ class Batches:
         description: str,
         *,
         again: Callable[[], Iterator[Any]] | None = None,
+        length: int | None = None,
     ) -> None:
-        """``again`` starts the next epoch, of which ``epochs`` were begun."""
+        """``again`` starts the next epoch, of which ``epochs`` were begun.
+
+        ``length`` is how many samples there should be, where that is known.
+        """
         self.came = 0
         self.epochs = 0
         self._held: Any = None
         self._iterator = iterator
         self._description = description
         self._again = again
+        self._length = length
         self._epoch_began = 0
 
     def take(self) -> Any:
@@ -55,6 +60,14 @@ class Batches:
             batch = next(self._iterator, _NOTHING)
             self.epochs += batch is not _NOTHING
         if batch is _NOTHING:
+            if not self.came and self._length:
+                raise Inconclusive(
+                    f"{self._description} gave no batch, though it has"
+                    f" {format_count(self._length, 'sample')}.",
+                    "a StopIteration that the data set or collate_fn raises ends an epoch without a"
+                    " word, in a training, too: see where it calls next(), or what its sampler"
+                    " gives",
+                )
             if not self.came:
                 raise Inconclusive(f"{self._description} is empty: it has no samples to time.")
             raise Inconclusive(
@@ -144,7 +157,7 @@ def _first_batch(
         threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
     # Workers would have to be started again, which is no rate.
     again = None if job.workers or job.background else epoch
-    batches = Batches(iterator, opened.description, again=again)
+    batches = Batches(iterator, opened.description, again=again, length=opened.length)
     batches.take()
     first_seconds = time.perf_counter() - asked_at
     return Started(built, batches, delivery, threads, own_way, asked_at, first_seconds)

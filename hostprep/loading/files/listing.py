@@ -28,10 +28,14 @@ _LARGEST_SAMPLE_BYTES = 64 * MIB
 _SIZES_LOOKED_AT = 200
 _SIZES_SECONDS = 1.0  # on a server each of them may be a request
 # Files of many samples each, however small. TensorFlow's have no suffix, but a number of so many.
+# Not .npz: that is as often one sample.
 _SHARD = re.compile(
-    r"\.(tar|tar\.\w+|tgz|tfrecords?|parquet|arrow|feather|mds|beton|mdb)\Z|-\d{5}-of-\d{5}",
+    r"\.(tar|tar\.\w+|tgz|tfrecords?|parquet|arrow|feather|mds|beton|l?mdb|h5|hdf5?)\Z"
+    r"|-\d{5}-of-\d{5}",
     re.I,
 )
+# A zarr array is a folder, and the files in it are its chunks.
+_CHUNK = re.compile(r"\.zarr/", re.I)
 # What lies beside samples and is none.
 _ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
 
@@ -88,7 +92,7 @@ def list_samples(directory: str) -> Listing:
             " part of such a file, and which part only your loader knows. Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
-    shards = sum(bool(_SHARD.search(os.path.basename(name))) for name in chosen)
+    shards = sum(map(_is_shard, chosen))
     if kind == "bytes" and 2 * shards > len(chosen):
         raise OwnLoaderWanted(
             f"the files below {directory} are shards, such as {chosen[0]}: how many samples each"
@@ -99,6 +103,10 @@ def list_samples(directory: str) -> Listing:
     jpeg = all(suffix in decoders.JPEG_SUFFIXES for suffix in suffixes)
     others = len(names) - len(chosen) - len(aside)
     return Listing(tuple(chosen), kind, jpeg, others, whole, mean_bytes, len(closed), problem)
+
+
+def _is_shard(name: str) -> bool:
+    return bool(_SHARD.search(os.path.basename(name)) or _CHUNK.search(name))
 
 
 def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:

@@ -69,9 +69,20 @@ def test_odd_directories(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["a{}.tar", "a{}.tar.gz", "part-{}.parquet", "data-{}.arrow", "train-{:05}-of-00100"],
+    [
+        "a{}.tar",
+        "a{}.tar.gz",
+        "part-{}.parquet",
+        "data-{}.arrow",
+        "train-{:05}-of-00100",
+        "{}.h5",
+        "{}.HDF5",
+        "{}.lmdb",
+        "a.zarr/c/0/{}",
+    ],
 )
 def test_shards_are_no_samples_however_small(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     for number in range(100):
         (tmp_path / name.format(number)).write_bytes(b"x" * 100)
     (tmp_path / "checksums.bin").write_bytes(b"x")

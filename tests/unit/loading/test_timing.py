@@ -199,6 +199,17 @@ def test_too_slow_to_be_timed_is_inconclusive() -> None:
     assert "--seconds" in (caught.value.hint or "")
 
 
+class Exhausted(Sleepy):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return next(iter(()))
+
+
+def test_a_stop_iteration_of_the_data_set_is_no_empty_data_set() -> None:
+    with pytest.raises(Inconclusive, match="gave no batch, though it has 4,000 samples") as caught:
+        time_loader(opened(Exhausted(0.0)), job(0), silent)
+    assert "StopIteration" in (caught.value.hint or "")
+
+
 def test_a_batch_is_held_until_the_next_has_come_as_a_training_holds_it() -> None:
     made = []
 
