@@ -114,11 +114,8 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
             f"{name} does not come back after a reboot: the drop-in {service.overridden_by} has"
             f" {service.unit} run something else than `hostprep restage`."
         )
-        hint = (
-            "it is somebody's own: ask why; without its ExecStart= lines the service is as it was"
-        )
-        edit = f"${{EDITOR:-vi}} {quote(service.overridden_by)}"
-        remedy = Remedy((edit, "systemctl daemon-reload", f"systemctl restart {unit}"), hint)
+        hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
+        remedy = Remedy((), f"{hint}, then {_again(unit)}")
     elif service.lost_program is not None and service.lost_in is not None:
         status, measured = Status.WARN, "cannot start"
         message = (
