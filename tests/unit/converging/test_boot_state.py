@@ -139,3 +139,9 @@ def test_the_record_of_one_that_the_spec_may_have_dropped_is_no_matter_of_writin
     for unit in ({"LoadState": "not-found"}, {"UnitFileState": "disabled"}):
         hint = judged(unit=NEVER_RUN | unit).hint
         assert hint is not None and "no more at boot, `hostprep apply --prune` removes it" in hint
+
+
+def test_who_exchanged_the_program_by_a_drop_in_is_told_that_it_stays() -> None:
+    hint = judged(unit=NEVER_RUN | {"ActiveState": "failed", "ExecMainStatus": "203"}).hint
+    assert hint is not None and hint.startswith("`hostprep apply`")  # HP013 pastes that
+    assert "`systemctl cat hostprep-stage-data.service`) stays" in hint
