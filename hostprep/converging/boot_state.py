@@ -185,8 +185,8 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
         return BootState(
             Stage.FAILED,
             "its service could not run hostprep: it may be installed elsewhere by now",
-            "`hostprep apply` writes the service anew and stages the data set; a drop-in that has it"
-            f" run something else (`systemctl cat {shlex.quote(record.unit)}`) stays",
+            "`hostprep apply` writes the service anew and stages the data set; a drop-in that"
+            f" has it run something else (`systemctl cat {shlex.quote(record.unit)}`) stays",
         )
     if unit.get("ActiveState") == "failed":
         result = unit.get("Result", "unknown")
