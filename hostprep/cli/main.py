@@ -41,6 +41,8 @@ _NO_ARGUMENT = {
     "stage": "where to stage to is an option: --to DIR, or --to-tmpfs SIZE",
     "recommend": "what to measure is an option: --dataset DIR, or --loader MODULE:NAME",
 }
+# What other tools call a dry run: Ansible, Puppet, apt, PowerShell, make and rsync.
+_DRY_RUN = frozenset({"--check", "--noop", "--simulate", "--what-if", "-C", "-n"})
 # What the parser calls the types of options.
 _TYPES = re.compile(r"is not a valid (integer|int range|float range|float)\b")
 
@@ -250,6 +252,11 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
         # --forget is alike by its letters alone: it leaves what somebody wanted to be rid of.
         alike = error.possibilities or ()
         error.possibilities = [each for each in alike if each != "--forget"]
+    if getattr(error, "option_name", None) in _DRY_RUN and hasattr(error, "possibilities"):
+        taken = {name for each in context.command.params for name in each.opts} if context else ()
+        if "--dry-run" in taken:
+            alike = [each for each in error.possibilities or () if each != "--help"]
+            error.possibilities = ["--dry-run", *alike]
     message = _TYPES.sub(
         lambda found: f"is not a {'whole ' if found[1].startswith('int') else ''}number",
         str(error.format_message()),

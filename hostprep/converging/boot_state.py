@@ -19,6 +19,8 @@ from hostprep.system.systemd import show_unit, systemd_runs
 
 # What systemd calls EXIT_EXEC: the program could not be started.
 _NOT_RUN = "203"
+# Whoever looks at what there is has no spec, or may have another one than the host's.
+_NOT_WANTED = "where the spec stages it no more at boot, `hostprep apply --prune` removes it"
 _PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "ExecMainStatus", "Job")
 
 
@@ -176,17 +178,15 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
     if _begins(unit):
         return BootState(Stage.WAITING, absent or "its service has not begun yet")
     if unit.get("LoadState", "loaded") != "loaded":
-        return BootState(
-            Stage.FAILED,
-            f"its service {record.unit} is {unit['LoadState']}",
-            "`hostprep apply` writes it anew and stages the data set",
-        )
+        reason = f"its service {record.unit} is {unit['LoadState']}"
+        return BootState(Stage.FAILED, reason, _not_loaded(record.unit, unit["LoadState"]))
     journal = f"`journalctl -b -u {shlex.quote(record.unit)}`"
     if unit.get("ActiveState") == "failed" and unit.get("ExecMainStatus") == _NOT_RUN:
         return BootState(
             Stage.FAILED,
             "its service could not run hostprep: it may be installed elsewhere by now",
-            "`hostprep apply` writes the service anew and stages the data set",
+            "`hostprep apply` writes the service anew and stages the data set; a drop-in that"
+            f" has it run something else (`systemctl cat {shlex.quote(record.unit)}`) stays",
         )
     if unit.get("ActiveState") == "failed":
         result = unit.get("Result", "unknown")
@@ -203,8 +203,20 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
         return BootState(
             Stage.FAILED,
             f"its service is {unit['UnitFileState'] or 'not enabled'}, so nothing starts it",
-            "`hostprep apply` enables it and stages the data set",
+            f"`hostprep apply` enables it and stages the data set; {_NOT_WANTED}",
         )
     return BootState(
         Stage.FAILED, "its service did not run in this boot", f"{journal} may say why; then {again}"
+    )
+
+
+def _not_loaded(unit: str, state: str) -> str:
+    """Return what helps where systemd has not loaded the unit; ``state`` is its LoadState."""
+    if state == "masked":  # by somebody: `apply` leaves that alone
+        return f"`systemctl unmask {shlex.quote(unit)}`, then `hostprep apply`; {_NOT_WANTED}"
+    if state == "not-found":
+        return f"`hostprep apply` writes it anew and stages the data set; {_NOT_WANTED}"
+    return (
+        f"`systemd-analyze verify {shlex.quote(unit)}` says what is wrong with it or a drop-in of"
+        " it; what hostprep wrote of it, `hostprep apply` writes anew"
     )

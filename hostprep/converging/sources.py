@@ -45,13 +45,17 @@ class SourceAway(Refused):
 def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     """Return source and target directory without symlinks, asked of a child that may hang.
 
-    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` where it cannot be asked, and
-    ``SourceAway``, for an empty source too: staged from, it would empty the copy.
+    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` where it cannot be asked, ``Refused``
+    where a stranger's symlink leads there, and ``SourceAway``, for an empty source too: staged
+    from, it would empty the copy.
     """
 
-    def ask() -> tuple[str, str, str | None]:
-        source = real_path(spec.source)
-        parent = spec.volume or real_path(spec.parent)
+    def ask() -> tuple[str, str, str | None] | tuple[str, str | None]:
+        try:
+            source = real_path(spec.source)
+            parent = spec.volume or real_path(spec.parent)
+        except Refused as refusal:
+            return refusal.message, refusal.hint
         wrong: dict[str, str] = {}
         for path in (source, parent):
             try:
@@ -67,7 +71,7 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
         return source, parent, wrong.get(source)
 
     try:
-        source, parent, away = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
+        answer = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
     except NoAnswerInTime:
         raise no_answer(
             f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
@@ -77,6 +81,9 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     except QuestionFailed as error:
         why = str(error).removesuffix(".")
         raise HostprepError(f"{spec.source} could not be looked at: {why}.", error.hint) from None
+    if len(answer) == 2:
+        raise Refused(*answer)
+    source, parent, away = answer
     if away:
         raise SourceAway(
             f"the source {source} {away}; nothing was changed.",

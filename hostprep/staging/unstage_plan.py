@@ -18,6 +18,7 @@ from hostprep.staging.record.records import (
     check_forgettable,
     check_own,
     check_record,
+    is_roots,
 )
 from hostprep.staging.target.apart import check_spares_source
 from hostprep.staging.target.owned import private_name
@@ -97,13 +98,22 @@ def find_record(name_or_path: str) -> Record:
     if len(named) == 1:
         return named[0]
     if named:
-        targets = ", ".join(one_line(record.target) for record in named)
-        raise UsageError(f"several data sets are called {name_or_path}.", f"name one of: {targets}")
+        lines = (one_line(_unstaging(record)) for record in named)
+        raise UsageError(
+            f"several data sets are called {name_or_path}; nothing was changed.",
+            f"name one by where it lies: {', '.join(f'`{line}`' for line in lines)}",
+        )
     known = ", ".join(f"{record.name} ({one_line(record.target)})" for record in records)
     raise UsageError(
         f"hostprep knows no data set {name_or_path!r}; nothing was changed.",
         f"it knows: {known or 'none'}",
     )
+
+
+def _unstaging(record: Record) -> str:
+    """Return the line that removes a data set, by root where only root can."""
+    sudo = "sudo " if is_roots(record) else ""
+    return f"{sudo}hostprep unstage {shlex.quote(record.target)}"
 
 
 def _absolute(name_or_path: str) -> str:

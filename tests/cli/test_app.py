@@ -182,6 +182,17 @@ def test_who_wants_to_force_something_is_not_led_to_forget_it(
     assert ("--forget" in capsys.readouterr().err) is alike
 
 
+@pytest.mark.parametrize("word", ["--check", "--noop", "--simulate", "--what-if", "-C", "-n"])
+def test_a_dry_run_by_the_name_that_other_tools_give_it_is_known(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("apply", "plan", "unstage"):
+        assert run([command, word]) == 2
+        assert "--dry-run" in capsys.readouterr().err, command
+    assert run(["facts", word]) == 2  # which changes nothing
+    assert "--dry-run" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("stage", "--to"), ("--completion",), ("spec", "check", "--no")])
 def test_a_mistake_in_the_command_line_says_whose_help_to_see(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -15,7 +14,9 @@ class BootService:
     """``systemd``: it runs here. ``installed`` and ``enabled`` are the unit file's; ``state`` is a
     ``converging.boot_state.Stage``, None without a boot record, and ``hint`` what helps where that
     is none that is well. ``source`` and ``target`` are the boot record's, without symlinks.
-    ``masked``: somebody forbade it. ``lost_program`` is what it runs, where that is not there."""
+    ``masked``: somebody forbade it. ``lost_program`` is what it runs, where that is not there, and
+    ``lost_in`` the drop-in that names it, if one does. ``overridden_by`` is a drop-in for which it
+    does not stage."""
 
     unit: str
     systemd: bool
@@ -28,6 +29,8 @@ class BootService:
     source: str | None = None
     target: str | None = None
     lost_program: str | None = None
+    lost_in: str | None = None
+    overridden_by: str | None = None
 
 
 def ask_boot(context: Context, name: str) -> BootService:
@@ -58,27 +61,35 @@ def ask_boot(context: Context, name: str) -> BootService:
             "hint": None if state is None else state.hint,
             "source": None if record is None else record.source,
             "target": None if record is None else record.target,
-            "lost_program": _lost_program(unit_dir() / unit),
+            **_what_it_runs(unit_dir() / unit, name),
         }
 
     return BootService(**context.ask(f"boot service of {name}", question))
 
 
-def _lost_program(unit: Path) -> str | None:
-    """Return what a unit file runs, where that is gone; None too where nobody can tell.
+def _what_it_runs(unit: Path, name: str) -> dict[str, str | None]:
+    """Return what is wrong with what a unit runs, its drop-ins considered; nothing if unknown.
 
-    Somebody may have installed hostprep elsewhere since, or edited the file.
+    Somebody may have installed hostprep elsewhere since, or edited the file. Whatever program it
+    is, as `ionice` before hostprep: it stages if it has the words.
     """
-    try:
-        lines = unit.read_text().splitlines()
-        started = next(line for line in lines if line.startswith("ExecStart="))
-        program = shlex.split(started.removeprefix("ExecStart="))[0].replace("%%", "%")
-    except (OSError, ValueError, StopIteration, IndexError):
-        return None
+    from hostprep.system.unit_commands import unit_commands
+
+    commands, reset_by = unit_commands(unit)
+    ours = [each for each in commands if f" restage {name} " in f" {' '.join(each.words)} "]
+    if not ours:
+        return {"overridden_by": None if reset_by is None else str(reset_by)}
+    if _is_gone(program := ours[0].words[0]):
+        drop_in = ours[0].drop_in
+        return {"lost_program": program, "lost_in": None if drop_in is None else str(drop_in)}
+    return {}
+
+
+def _is_gone(program: str) -> bool:
     try:
         os.stat(program)
     except (FileNotFoundError, NotADirectoryError):
-        return program if os.path.isabs(program) else None
+        return os.path.isabs(program)
     except OSError:
-        return None
-    return None
+        return False
+    return False

@@ -19,12 +19,13 @@ _APPLY = "`hostprep apply`"
 class Wanted:
     """A data set of the spec with ``at_boot``, its target and its service.
 
-    Both paths are without symlinks, ``source`` None where it does not answer; ``named`` is the
-    source as in the spec. What is staged there now is ``from_another`` source.
+    Both paths are without symlinks, ``source`` None where it does not answer, ``target`` where this
+    user may not look where it leads; ``named`` is the source as in the spec. What is staged there
+    now is ``from_another`` source.
     """
 
     name: str
-    target: str
+    target: str | None
     named: str
     source: str | None
     service: BootService
@@ -48,13 +49,25 @@ def look(context: Context) -> Facts:
 
 
 def _wanted(context: Context, dataset: DatasetLook) -> Wanted:
-    service, target = ask_boot(context, dataset.name), dataset.target
+    service = ask_boot(context, dataset.name)
+    target: str | None = dataset.target
     if service.target not in (None, target):
-        folder, name = os.path.split(target)
-        target = os.path.join(os.path.realpath(folder), name)
+        target = _without_links(dataset.target)
     source, record = dataset.origin.real, dataset.record
     from_another = record is not None and source not in (None, record.source)
     return Wanted(dataset.name, target, dataset.source, source, service, from_another)
+
+
+def _without_links(target: str) -> str | None:
+    """Return where a data set really lies, None where this user may not look."""
+    folder, name = os.path.split(target)
+    try:
+        folder = os.path.realpath(folder, strict=True)
+    except PermissionError:
+        return None
+    except OSError:  # what is missing is as it is
+        folder = os.path.realpath(folder)
+    return os.path.join(folder, name)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -95,6 +108,22 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
         message = f"{service.unit} was set up for another {name}: {other}."
         if wanted.from_another:
             remedy = Remedy((apply,), f"first what HP012 says of {name}: until then it is refused")
+    elif service.overridden_by is not None:
+        status, measured = Status.WARN, "overridden"
+        message = (
+            f"{name} does not come back after a reboot: the drop-in {service.overridden_by} has"
+            f" {service.unit} run something else than `hostprep restage`."
+        )
+        hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
+        remedy = Remedy((), f"{hint}, then {_again(unit)}")
+    elif service.lost_program is not None and service.lost_in is not None:
+        status, measured = Status.WARN, "cannot start"
+        message = (
+            f"{name} does not come back after a reboot: the drop-in {service.lost_in} has"
+            f" {service.unit} run {service.lost_program}, which is not there."
+        )
+        hint = "`hostprep apply` leaves it as it is: correct its ExecStart= lines"
+        remedy = Remedy((), f"{hint}, then {_again(unit)}")
     elif service.lost_program is not None:
         status, measured = Status.WARN, "cannot start"
         message = (
@@ -124,10 +153,14 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     )
 
 
+def _again(unit: str) -> str:
+    return f"`systemctl daemon-reload` and `systemctl restart {unit}`"
+
+
 def _another(wanted: Wanted) -> str | None:
     """Say what the service stages, where the spec wants something else by now; else None."""
     service = wanted.service
-    if service.target is not None and service.target != wanted.target:
+    if None not in (service.target, wanted.target) and service.target != wanted.target:
         return f"it stages into {service.target}, and the spec has it at {wanted.target}"
     if None not in (service.source, wanted.source) and service.source != wanted.source:
         leads = "" if wanted.named == wanted.source else f", which leads to {wanted.source}"
@@ -147,7 +180,8 @@ For each data set of the spec with `at_boot: true`: is its service there and ena
 its work in this boot?
 
 **WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, or the
-program that it runs is gone, so that the data set is gone after the next reboot; or it stages from
+program that it runs is gone, or a drop-in of somebody's (`systemctl edit`) has it run something
+else than `hostprep restage`, so that the data set is gone after the next reboot; or it stages from
 another source, or into another target, than the spec names by now; or it failed at this boot.
 Whether the data set is there now is HP010's business.
 

@@ -118,3 +118,30 @@ def test_a_target_directory_has_a_mount_of_its_own() -> None:
     record = dataclasses.replace(RECORD, volume=None, volume_size_bytes=None, target_mount="/nvme")
     found = judge(record, AFTER_BOOT)
     assert "the file system of its target, /nvme is not mounted" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("load_state", "words"),
+    [
+        ("not-found", "`hostprep apply` writes it anew"),
+        ("masked", "`systemctl unmask hostprep-stage-data.service`, then"),  # `apply` refuses
+        ("bad-setting", "`systemd-analyze verify hostprep-stage-data.service`"),
+    ],
+)
+def test_a_service_that_is_not_loaded_is_told_what_really_helps(
+    load_state: str, words: str
+) -> None:
+    hint = judged(unit=NEVER_RUN | {"LoadState": load_state}).hint
+    assert hint is not None and words in hint
+
+
+def test_the_record_of_one_that_the_spec_may_have_dropped_is_no_matter_of_writing_it_anew() -> None:
+    for unit in ({"LoadState": "not-found"}, {"UnitFileState": "disabled"}):
+        hint = judged(unit=NEVER_RUN | unit).hint
+        assert hint is not None and "no more at boot, `hostprep apply --prune` removes it" in hint
+
+
+def test_who_exchanged_the_program_by_a_drop_in_is_told_that_it_stays() -> None:
+    hint = judged(unit=NEVER_RUN | {"ActiveState": "failed", "ExecMainStatus": "203"}).hint
+    assert hint is not None and hint.startswith("`hostprep apply`")  # HP013 pastes that
+    assert "`systemctl cat hostprep-stage-data.service`) stays" in hint

@@ -70,6 +70,19 @@ def test_an_empty_source_is_refused_whatever_was_staged_of_it(tmp_path: Path) ->
     assert real_paths(DatasetSpec("data", str(source), to="/")) == (str(source), "/")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's symlink is made by root")
+@pytest.mark.parametrize("field", ["source", "to"])
+def test_a_strangers_symlink_is_named_as_such(tmp_path: Path, field: str) -> None:
+    tmp_path.chmod(0o1777)
+    link = tmp_path / "link"
+    link.symlink_to("/usr")
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    paths = {"source": "/usr", "to": "/usr", field: str(link)}
+    with pytest.raises(Refused, match=f"^{link}, on the way to .* is a symlink of uid 65534") as no:
+        real_paths(DatasetSpec("data", paths["source"], to=paths["to"]))
+    assert no.value.hint is not None and "ls -ld" in no.value.hint
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from hostprep.converging.boot_record import BootRecord
 from hostprep.converging.boot_template import render
 from hostprep.readiness.checks._boot import ask_boot
+from hostprep.readiness.checks.dataset_boot import _without_links
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Level
 
@@ -21,13 +23,57 @@ def test_a_service_whose_program_is_gone_is_found(
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(tmp_path))
     program = tmp_path / 'its "50 %" $HOME'
-    command = (str(program), "restage", "data")
+    command = (str(program),)
     record = BootRecord("data", "/srv", "/mnt", None, None, "/", None, False)
     (tmp_path / UNIT).write_bytes(render(record, command, (), ("multi-user.target",), ()))
     for there in (False, True):
         found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
         assert found.lost_program == (None if there else str(program))
         program.touch()
+
+
+@pytest.mark.parametrize(
+    ("lines", "overridden", "lost"),
+    [
+        ("ExecStart=\nExecStart=/usr/bin/true", True, None),
+        ("ExecStart=", True, None),
+        ("# no\nExecStart = \nExecStart=-/usr/bin/env \\\n  hostprep restage data", False, None),
+        ("ExecStart=\nExecStart=/gone/hostprep restage data", False, "/gone/hostprep"),
+        ("ExecStart=/usr/bin/true", False, None),  # beside it
+        ("Nice=5\n[Unit]\nExecStart=", False, None),
+    ],
+)
+def test_a_drop_in_that_exchanges_the_program_is_seen(
+    lines: str, overridden: bool, lost: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(tmp_path))
+    record = BootRecord("data", "/srv", "/mnt", None, None, "/", None, False)
+    drop_in = tmp_path / f"{UNIT}.d/override.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(f"[Service]\n{lines}\n")
+    (tmp_path / UNIT).write_bytes(render(record, ("/usr/bin/true",), ()))
+    found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+    assert found.overridden_by == (str(drop_in) if overridden else None)
+    assert (found.lost_program, found.lost_in) == (lost, str(drop_in) if lost else None)
+    drop_in.rename(drop_in.with_suffix(".off"))
+    found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+    assert found.overridden_by is found.lost_program is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes a user who may not look")
+def test_a_target_that_this_user_may_not_resolve_is_not_called_another(tmp_path: Path) -> None:
+    closed, real = tmp_path / "closed", tmp_path / "real"
+    closed.mkdir(mode=0o700)
+    real.mkdir()
+    (closed / "link").symlink_to(real)
+    assert _without_links(f"{closed}/link/data") == f"{real}/data"
+    assert _without_links(f"{tmp_path}/not/there/data") == f"{tmp_path}/not/there/data"
+    os.seteuid(65534)
+    try:
+        assert _without_links(f"{closed}/link/data") is None
+    finally:
+        os.seteuid(0)
 
 
 def test_a_masked_service_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

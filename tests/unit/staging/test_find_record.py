@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
+from hostprep.staging import unstage_plan
 from hostprep.staging.record.records import Record, record_id, save_record, staged_in
 from hostprep.staging.unstage_plan import find_record
 
@@ -62,9 +63,20 @@ def test_by_its_place_through_a_symlink(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_name_that_several_have_is_asked_back() -> None:
     staged("data", "/fast/data")
     staged("data", "/slow/da\nta")
-    with pytest.raises(UsageError, match="several data sets are called data") as caught:
+    with pytest.raises(UsageError, match="several data sets are called data; nothing") as caught:
         find_record("data")
-    assert caught.value.hint == "name one of: /fast/data, /slow/da\\nta"
+    lines = "`hostprep unstage /fast/data`, `hostprep unstage '/slow/da\\nta'`"
+    assert caught.value.hint == f"name one by where it lies: {lines}"
+
+
+def test_of_two_of_one_name_roots_is_told_by_its_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged("data", "/fast/data")
+    staged("data", "/slow/data")
+    monkeypatch.setattr(unstage_plan, "is_roots", lambda record: record.target == "/slow/data")
+    with pytest.raises(UsageError) as caught:
+        find_record("data")
+    assert caught.value.hint is not None
+    assert "`hostprep unstage /fast/data`, `sudo hostprep unstage /slow/data`" in caught.value.hint
 
 
 def test_of_an_unknown_name_the_known_ones_are_told() -> None:
