@@ -248,6 +248,13 @@ def test_a_volume_without_a_limit_of_inodes_cannot_get_one() -> None:
     assert "no limit of inodes" in refusal(replace(REQUEST, inodes=77), unlimited)
 
 
+@pytest.mark.parametrize("shrink", [True, False])
+def test_a_volume_without_a_limit_of_size_cannot_get_one(shrink: bool) -> None:
+    unlimited = replace(MOUNTED, live=replace(LIVE, size_bytes=0, used_bytes=GIB))
+    said = refusal(replace(REQUEST, allow_shrink=shrink), unlimited)
+    assert "no limit of size" in said and "nothing was changed" in said
+
+
 def test_growing_is_a_remount_that_keeps_what_is_not_ours_to_change() -> None:
     plan = plan_volume(replace(REQUEST, size_bytes=16 * GIB), MOUNTED)
     assert plan.changes[0].action == "grow to 16.0 GiB by a remount"
