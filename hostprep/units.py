@@ -22,7 +22,9 @@ MOST_BYTES = 2**63 - 1  # a file's size is signed, and the kernel takes what is 
 MOST_INODES = (2**64 - 1) // 1024
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_SIZE = re.compile(r"(?P<number>[0-9]+)(?:(?P<unit>[kmgt])(?P<suffix>ib|b)?|(?P<percent>%))?", re.I)
+_SIZE = re.compile(
+    r"(?P<number>[0-9]+)(?:(?P<unit>[kmgt])(?P<suffix>ib|b)?|(?P<percent>%))?", re.I | re.A
+)
 SIZE_FORMS = (
     "30G, 30GiB or 30g (x 2^30), 30GB (x 10^9), 512M, 1048576 (bytes), 50% (of the RAM);"
     " whole numbers, so 1536M for 1.5G"
