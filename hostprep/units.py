@@ -17,9 +17,14 @@ GIB = 1024**3
 # Of this kernel: 4 KiB on x86, 16 or 64 KiB on some ARM. A file in a tmpfs takes whole ones.
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MOST_BYTES = 2**63 - 1  # a file's size is signed, and the kernel takes what is beyond for less
+# What a tmpfs takes as nr_inodes= (ULONG_MAX / BOGO_INODE_SIZE in mm/shmem.c): from 2^64 on the
+# kernel would count round to a small number, or to none, which is no limit.
+MOST_INODES = (2**64 - 1) // 1024
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_SIZE = re.compile(r"(?P<number>[0-9]+)(?:(?P<unit>[kmgt])(?P<suffix>ib|b)?|(?P<percent>%))?", re.I)
+_SIZE = re.compile(
+    r"(?P<number>[0-9]+)(?:(?P<unit>[kmgt])(?P<suffix>ib|b)?|(?P<percent>%))?", re.I | re.A
+)
 SIZE_FORMS = (
     "30G, 30GiB or 30g (x 2^30), 30GB (x 10^9), 512M, 1048576 (bytes), 50% (of the RAM);"
     " whole numbers, so 1536M for 1.5G"
@@ -56,6 +61,14 @@ def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
             f"{text!r} is more than Linux can count (2^63 bytes).", "give a smaller size"
         )
     return size_bytes
+
+
+def is_plain_number(text: str) -> bool:
+    """Whether ``text`` has no digits but those of ASCII, and none grouped by ``_``.
+
+    Python's own ``int`` and ``float`` read ``1_000`` and the digits of every script.
+    """
+    return text.isascii() and "_" not in text
 
 
 def format_bytes(size_bytes: float) -> str:

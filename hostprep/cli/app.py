@@ -6,8 +6,10 @@ the number of its neighbours.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -17,6 +19,7 @@ import hostprep
 from hostprep.cli.completion import Shell, script
 from hostprep.cli.output import emit_text
 from hostprep.errors import UsageError
+from hostprep.units import is_plain_number
 
 # Of these an empty one means something, or its command says best what is wrong with it.
 _MAY_BE_EMPTY = frozenset({"--skip", "--only", "--limit"})
@@ -127,8 +130,18 @@ def _heeding(command: Any) -> Any:
         _heeding(inner)
         inner.short_help = (inner.help or "").partition("\n")[0]
     for parameter in command.params:
+        if parameter.type.name.startswith(("int", "float")):
+            parameter.type = copy.copy(parameter.type)  # some are shared by all that have it
+            parameter.type.convert = partial(_plain_number, parameter.type.convert)
         parameter.callback = parameter.callback or _meant
     return command
+
+
+def _plain_number(convert: Any, value: Any, parameter: Any, context: Any) -> Any:
+    """Read a number, of which the parser would take ``1_000`` and digits of any script too."""
+    if isinstance(value, str) and not is_plain_number(value):
+        parameter.type.fail(f"{value!r} is not a valid {parameter.type.name}.", parameter, context)
+    return convert(value, parameter, context)
 
 
 def _meant(context: Any, parameter: Any, value: Any) -> Any:

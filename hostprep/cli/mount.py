@@ -20,6 +20,8 @@ from hostprep.cli.options import (
 )
 from hostprep.cli.output import emit_json, emit_text, tell_of_waiting
 from hostprep.cli.plans import plan_fields, show_plan, volume_fields, volume_line
+from hostprep.errors import UsageError
+from hostprep.units import MOST_INODES
 from hostprep.volumes.model import Huge
 
 if TYPE_CHECKING:
@@ -65,6 +67,12 @@ def mount(
     from hostprep.volumes.model import VolumeRequest
     from hostprep.volumes.plan import plan_volume
 
+    if inodes is not None and inodes > MOST_INODES:
+        raise UsageError(
+            f"--inodes {inodes} is more than the kernel takes ({MOST_INODES}); nothing was"
+            " changed.",
+            "give a smaller number, or leave --inodes out",
+        )
     uid, gid = owner_of(owner) if owner is not None else (None, None)
     request = VolumeRequest(
         path=absolute(path),

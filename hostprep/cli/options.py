@@ -79,6 +79,6 @@ def mode_of(text: str) -> int:
         mode = int(text, 8)
     except ValueError:
         mode = -1
-    if not text.isdigit() or not 0 <= mode <= 0o7777:
+    if not (text.isascii() and text.isdigit()) or not 0 <= mode <= 0o7777:
         raise UsageError(f"{text!r} is not a mode.", "accepted: octal digits such as 0755 or 1777")
     return mode

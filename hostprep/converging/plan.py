@@ -127,7 +127,9 @@ def _plan_memory(
     for record, _ in facts.leftovers.datasets:
         if record.volume is not None:
             inside.setdefault(record.volume, []).append(record.target)
-    volumes = plan_volumes(facts.volumes, needs, reserve_bytes=reserve, leftovers=inside)
+    volumes = plan_volumes(
+        facts.volumes, needs, reserve_bytes=reserve, leftovers=inside, prune=options.prune
+    )
     needed = [look.spec.path for look in facts.volumes]
     needed += map(source_of, facts.datasets)
     going = going_volumes(facts.leftovers, needed)

@@ -112,12 +112,13 @@ def plan_volumes(
     reserve_bytes: int | None = None,
     freed: Freed = Freed(),
     leftovers: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    prune: bool = False,
 ) -> tuple[ObjectPlan, ...]:
     """Return the plans of a spec's volumes, in the order in which they are to be done.
 
     ``needs`` has, by path, what data sets will yet take of the volume. The memory is shared: what
     one volume may come to take is not there for the next. ``leftovers`` has, by path, what hostprep
-    staged into the volume and the spec does not name. Pure.
+    staged into the volume and the spec does not name; with ``prune`` it goes afterwards. Pure.
     """
     promised_bytes = -freed.promised_bytes
     made: set[str] = set()
@@ -144,7 +145,7 @@ def plan_volumes(
         plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
         unstage_first(plan.refusal, look.staged)
         refused = plan.refusal or _too_small(plan, wanted) or _barred(plan, look)
-        unstage_leftovers(refused, leftovers.get(path, ()))
+        unstage_leftovers(refused, leftovers.get(path, ()), prune=prune)
         if refused is None:
             promised_bytes += _more_promised(plan)
         planned = _object(plan, facts, refused, made)

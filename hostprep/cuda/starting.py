@@ -306,7 +306,7 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
 def _hides_all(visible: str, nvml: Nvml) -> bool:
     """Return whether the first name in the list names nothing: CUDA stops reading there."""
     first = visible.split(",")[0].strip()
-    if first.isdigit():
+    if first.isascii() and first.isdigit():
         return bool(nvml.gpus) and int(first) >= len(nvml.gpus)
     if first.startswith(("GPU-", "MIG-")):
         known = [gpu.uuid for gpu in nvml.gpus if gpu.uuid]

@@ -53,7 +53,7 @@ def unescape(field: bytes) -> str:
 
 @lru_cache(maxsize=1)  # it is read again before each step, and seldom another one
 def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
-    """Return the mounts in the kernel's order: of two on one target, the later one is visible."""
+    """Return the mounts in the kernel's order, see ``mount_at`` for which of two is visible."""
     mounts = []
     # Blanks and line feeds are escaped; a carriage return in a name stands there as it is.
     for line in text.split(b"\n"):
@@ -100,11 +100,17 @@ def mount_of(descriptor: int, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
-    """Return the visible mount whose mount point is exactly ``target`` (a real path), if any."""
-    found = None
-    for mount in mounts:
-        if mount.target == target:
-            found = mount
+    """Return the visible mount whose mount point is exactly ``target`` (a real path), if any.
+
+    What is mounted upon another has that for its parent. The order alone does not tell: one that
+    was moved there (``mount --move``) may be listed before what it covers.
+    """
+    here = [mount for mount in mounts if mount.target == target]
+    found, below = (here[-1] if here else None), set()
+    while found is not None and found.mount_id not in below:
+        below.add(found.mount_id)
+        upon = [mount for mount in here if mount.parent_id == found.mount_id]
+        found = upon[-1] if upon else found
     return found
 
 
@@ -114,12 +120,26 @@ def lies_in(path: str, folder: str) -> bool:
 
 
 def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
-    """Return the last mount on a directory above ``hidden`` that came after it and covers it."""
+    """Return the last mount on a directory above ``hidden`` that covers it.
+
+    It came after it, or was moved there: then it lies on the same mount as what leads to
+    ``hidden``. What ``hidden`` itself lies on covers nothing of it, however it is listed.
+    """
+    known = tuple(mounts)
+    by_id = {mount.mount_id: mount for mount in known}
+    way: dict[int, Mount] = {}  # by the mount that it lies on: what leads to the hidden one
+    step: Mount | None = hidden
+    while step is not None and step.parent_id not in way:
+        way[step.parent_id] = step
+        step = by_id.get(step.parent_id)
     over, later = None, False
-    for mount in mounts:
+    for mount in known:
         later = later or mount.mount_id == hidden.mount_id
-        above = mount.target != hidden.target and lies_in(hidden.target, mount.target)
-        if later and above:
+        if mount.target == hidden.target or not lies_in(hidden.target, mount.target):
+            continue
+        beside = way.get(mount.parent_id) if mount.parent_id in by_id else None
+        moved = beside not in (None, mount) and lies_in(beside.target, mount.target)
+        if mount.mount_id not in way and (later or moved):
             over = mount
     return over
 
@@ -127,13 +147,12 @@ def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
 def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount on which ``path`` (absolute, without symlinks) lies: the longest target.
 
-    Among mounts of the same target the later one covers the earlier.
+    Of several on the same target it is the visible one.
     """
-    best: Mount | None = None
-    for mount in mounts:
-        if lies_in(path, mount.target) and (best is None or len(mount.target) >= len(best.target)):
-            best = mount
-    return best
+    known = tuple(mounts)
+    targets = (mount.target for mount in known if lies_in(path, mount.target))
+    longest = max(targets, key=len, default=None)
+    return None if longest is None else mount_at(longest, known)
 
 
 def without_binds_in_place(mount: Mount, mounts: Iterable[Mount]) -> Mount:

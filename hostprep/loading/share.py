@@ -29,7 +29,7 @@ def ranks_here(gpus: int) -> tuple[int, str]:
     visible = visible_gpus(gpus)
     for name in _RANK_VARIABLES:
         value = os.environ.get(name, "")
-        if not value.isdigit() or int(value) < 1:
+        if not (value.isascii() and value.isdigit()) or int(value) < 1:
             continue
         if name == _SLURM_TASKS and int(value) == 1 and visible > 1:
             continue  # the one task of a node is torchrun, which starts a rank for each GPU

@@ -50,7 +50,7 @@ def parse_need(text: str) -> Need:
     Raises ``UsageError`` with the accepted forms.
     """
     hint = "accepted: 1800 (samples a second), 400M or 400MB (bytes a second)"
-    bare = text.strip().lower().removesuffix("/s")
+    bare = re.sub(r"/s$", "", text.strip(), flags=re.I | re.A)
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", bare):
         value = float(bare)
         need = Need(text, value, None, "--need")

@@ -11,7 +11,7 @@ import re
 from hostprep.errors import UsageError
 from hostprep.spec.document import shown
 from hostprep.spec.names import name_problem
-from hostprep.units import RATE_FORMS, SIZE_FORMS, parse_size
+from hostprep.units import MOST_INODES, RATE_FORMS, SIZE_FORMS, is_plain_number, parse_size
 
 SIZE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?|%)?$"
 RATE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?)?(/s)?$"
@@ -81,7 +81,7 @@ def samples(value: object) -> float:
     """Return a number of samples a second."""
     written = text(value)
     try:
-        found = float(written)
+        found = float(written) if is_plain_number(written) else math.nan
     except ValueError:
         found = math.nan
     if not math.isfinite(found) or found <= 0:
@@ -90,10 +90,12 @@ def samples(value: object) -> float:
 
 
 def count(value: object) -> int:
-    """Return a whole number above 0."""
+    """Return a whole number above 0, and no more inodes than a tmpfs takes."""
     written = text(value)
     if not re.fullmatch(COUNT_PATTERN, written):
         raise ValueError(f"{shown(written)} is not a whole number above 0")
+    if int(written) > MOST_INODES:
+        raise ValueError(f"{shown(written)} is more than the kernel takes ({MOST_INODES})")
     return int(written)
 
 

@@ -25,16 +25,23 @@ def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | 
     return refusal
 
 
-def unstage_leftovers(refusal: HostprepError | None, targets: Iterable[str]) -> None:
-    """Have a refusal for want of room name what takes it, and what the spec does not name."""
+def unstage_leftovers(
+    refusal: HostprepError | None, targets: Iterable[str], *, prune: bool = False
+) -> None:
+    """Have a refusal for want of room name what takes it, and what the spec does not name.
+
+    With ``prune`` it would go, but after the volume is as it is to be: what a plan refuses keeps
+    all of it from being done.
+    """
     lines = [f"`hostprep unstage {shlex.quote(target)}`" for target in targets]
     if not isinstance(refusal, NoRoom) or not lines:
         return
     named = " and ".join(lines[:_MOST_NAMED])
     more = ", or others that it does not name" if lines[_MOST_NAMED:] else ""
     whom = "them" if lines[1:] else "it"
+    after = f"; --prune would remove {whom} only after the volume is changed" if prune else ""
     refusal.spec_hint = (
-        f"{named} first, where nobody needs {whom}: the spec does not name {whom}{more}; or"
+        f"{named} first, where nobody needs {whom}: the spec does not name {whom}{more}{after}; or"
         f" {refusal.spec_hint}"
     )
 

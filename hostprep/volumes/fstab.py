@@ -334,7 +334,7 @@ def _split_options(text: str) -> tuple[str, ...]:
 
 def _number(field: bytes) -> int | None:
     # More digits than any reader takes are no number, and int() gives up on thousands of them.
-    return int(field) if field.isdigit() and len(field) < 20 else None
+    return int(field) if field.isascii() and field.isdigit() and len(field) < 20 else None
 
 
 def _escape(field: str) -> bytes:

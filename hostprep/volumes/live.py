@@ -65,10 +65,13 @@ def mounted_over(path: str, mounts: Sequence[Mount]) -> Mount | None:
 
     Of two on one path, only one of hostprep's own name is known for the volume.
     """
-    here = [mount for mount in mounts if mount.target == path]
-    if any(each.source == SOURCE and each.device != here[-1].device for each in here[:-1]):
-        return here[-1]
-    return mount_over(here[-1], mounts) if here else None
+    top = mount_at(path, mounts)
+    if top is None:
+        return None
+    below = (mount for mount in mounts if mount.target == path and mount is not top)
+    if any(each.source == SOURCE and each.device != top.device for each in below):
+        return top
+    return mount_over(top, mounts)
 
 
 def check_visible(descriptor: int, mount: Mount, mounts: Sequence[Mount]) -> None:

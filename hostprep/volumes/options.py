@@ -14,7 +14,7 @@ from hostprep.units import format_bytes
 from hostprep.volumes.model import FLAGS, LiveVolume
 
 # No more digits than 64 bits have: int() gives up at some thousands.
-_NUMBER = re.compile(r"([0-9]{1,20})([kmgtpe]?)", re.I)
+_NUMBER = re.compile(r"([0-9]{1,20})([kmgtpe]?)", re.I | re.A)
 _PERCENTAGE = re.compile(r"([0-9]{1,20})%")
 
 

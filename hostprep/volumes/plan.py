@@ -183,6 +183,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     _describe_limits(changes, live, size_bytes, inodes, huge)
     remount = None
     if changes:
+        _check_read_only_here(facts)
         kept = [option for option in live.options if option in _KEPT_AT_REMOUNT]
         limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
         limits += [f"huge={huge}"] if huge is not live.huge else []
@@ -222,6 +223,22 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         fstab_options=fstab_options,
         live=live,
     )
+
+
+def _check_read_only_here(facts: VolumeFacts) -> None:
+    """Raise ``Refused`` where the mount is read-only and its file system is not (a ``bind``).
+
+    A remount cannot change the one without the other: those who write to the volume by another of
+    its mounts, as in a container, could not any more.
+    """
+    mount = facts.mount
+    if mount is not None and "ro" in mount.mount_options and "ro" not in mount.super_options:
+        raise Refused(
+            f"{facts.path} is read-only at this mount point alone, and a remount would make it so"
+            " wherever else it is mounted; nothing was changed.",
+            f"mount -o remount,rw {shlex.quote(facts.path)}, and run the same command again;"
+            f" then mount -o remount,bind,ro {shlex.quote(facts.path)}",
+        )
 
 
 def _describe_limits(

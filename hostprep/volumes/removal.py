@@ -240,8 +240,9 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         )
     check_in_reach(facts)
     if facts.mounts_below:
+        innermost = max(facts.mounts_below, key=lambda target: target.count("/"))
         raise StillUsed(
-            f"{facts.mounts_below[0]} is mounted inside {path}; nothing was changed.",
+            f"{innermost} is mounted inside {path}; nothing was changed.",
             "unmount that first",
         )
     if users:

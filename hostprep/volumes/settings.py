@@ -27,8 +27,16 @@ def new_size(
 ) -> int:
     """Return the size of a volume that is mounted already, in whole pages; notes what stays.
 
-    Raises ``Refused`` where less is asked for than it holds.
+    Raises ``Refused`` where less is asked for than it holds, and where it has no limit, which a
+    remount cannot set.
     """
+    if not live.size_bytes:
+        raise Refused(
+            f"{live.path} has no limit of size, as after `mount -o remount,size=0`, and the kernel"
+            " does not set one at a remount; nothing was changed.",
+            f"unstage what is in it (`hostprep status` shows what), `hostprep unmount"
+            f" {shlex.quote(live.path)}`, and run the same command again",
+        )
     size_bytes = whole_pages(request.size_bytes, facts.page_bytes)
     if size_bytes >= live.size_bytes:
         return size_bytes

@@ -228,7 +228,10 @@ def test_who_gives_an_argument_too_many_is_told_the_option(
     ("words", "said"),
     [
         (("stage", "/srv", "--to=/x", "--readers=1.5"), "'1.5' is not a whole number."),
+        (("stage", "/srv", "--to=/x", "--readers=٣"), "'٣' is not a whole number."),
         (("wait", "x", "--timeout=soon"), "'soon' is not a number."),
+        (("wait", "x", "--timeout=٣"), "'٣' is not a number."),
+        (("probe", "/srv", "--seconds=1_0"), "'1_0' is not a number."),
         (("recommend", "--gpu-rate=fast"), "'fast' is not a number."),
     ],
 )

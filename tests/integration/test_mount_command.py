@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hostprep.system.locks import lock
+from hostprep.units import MOST_BYTES, MOST_INODES
 
 HOSTPREP = (sys.executable, "-m", "hostprep")
 
@@ -97,6 +98,32 @@ def test_a_volume_from_mount_to_unmount(safe_dir: Path, own_state: Path) -> None
     assert not os.path.exists(point)
     assert (own_state / "fstab").read_text() == ""
     assert hostprep("unmount", point, "--fstab")["changed"] is False
+
+
+def test_one_that_lost_its_limit_is_refused_before_the_kernel_is_asked(safe_dir: Path) -> None:
+    point = str(safe_dir / "v")
+    line = ("mount", point, "--size", "64M", "--reserve", "0")
+    hostprep(*line)
+    subprocess.run(["mount", "-o", "remount,size=0", point], check=True)
+    limit = subprocess.run(["mount", "-o", "remount,size=64M", point], capture_output=True)
+    assert limit.returncode != 0  # the kernel sets none
+    for words in (line, (*line, "--dry-run")):
+        refused = hostprep(*words, expect=5)["error"]
+        assert "no limit of size" in refused["message"] and "unmount" in refused["hint"]
+    hostprep("unmount", point)
+    assert hostprep(*line)["volume"]["size_bytes"] == 64 << 20
+
+
+def test_the_most_inodes_that_are_taken_are_taken_by_the_kernel(safe_dir: Path) -> None:
+    point = str(safe_dir / "v")
+    line = ("mount", point, "--size", "1M", "--force", "--inodes")
+    assert hostprep(*line, str(MOST_INODES + 1), expect=2)["error"]["code"] == "usage"
+    hostprep(*line, str(MOST_INODES))
+    assert os.statvfs(point).f_files == MOST_INODES
+    hostprep("unmount", point)
+    largest = hostprep("mount", point, "--size", str(MOST_BYTES), "--force")
+    assert largest["volume"]["size_bytes"] >= MOST_BYTES
+    hostprep("unmount", point)
 
 
 def test_a_relative_path_is_in_the_current_directory(

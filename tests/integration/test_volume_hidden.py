@@ -148,6 +148,23 @@ def test_one_mounted_on_the_very_path_hides_it_too(volume: Path, safe_dir: Path)
     assert hostprep("status")["datasets"][0]["state"] == "staged"
 
 
+def test_one_moved_onto_it_is_named_and_gone_it_hides_nothing(safe_dir: Path) -> None:
+    """The kernel lists by age: what is older than the volume and was moved onto it comes first."""
+    volume, place = safe_dir / "volume", safe_dir / "place"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "theirs", place], check=True)
+    hostprep("mount", volume, "--size", "16M", "--reserve", "0")
+    subprocess.run(["mount", "--move", place, volume], check=True)
+    refused = hostprep("unmount", volume, expect=5)["error"]
+    assert refused["message"] == (
+        f"theirs (tmpfs), mounted on {volume} after it, hides the volume {volume}; nothing was"
+        " changed."
+    )
+    assert f"umount {volume}" in refused["hint"]
+    subprocess.run(["umount", volume], check=True)
+    assert hostprep("unmount", volume)["changed"] is True
+
+
 def test_a_hidden_volume_keeps_no_other_from_being_judged(volume: Path, safe_dir: Path) -> None:
     source = make_source(safe_dir / "data", directories=1, files=2)
     hostprep("stage", source, "--to-tmpfs", "16M", "--at", safe_dir / "other", "--reserve", "0")

@@ -19,6 +19,9 @@ from hostprep.units import (
     parse_size,
 )
 
+# Without regard to case these are k and i to Python: the sign of the kelvin, and Turkish letters.
+LIKE_ASCII = ("1\u212a", "1G\u0131B", "1G\u0130B", "\u0661G")
+
 
 def test_a_size_that_the_kernel_would_take_for_less_is_none() -> None:
     assert parse_size(f"000{MOST_BYTES}") == MOST_BYTES
@@ -55,7 +58,9 @@ def test_a_size_is_what_it_is_to_mount_and_b_is_decimal(text: str, size_bytes: i
     assert parse_size(text, ram_bytes=7 * PAGE_BYTES) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "G", "1.5G", "-1G", "1 G", "1X", "1B", "1iB", "1GBB", "1G%"])
+@pytest.mark.parametrize(
+    "text", ["", "G", "1.5G", "-1G", "1 G", "1X", "1B", "1iB", "1GBB", "1G%", *LIKE_ASCII]
+)
 def test_what_is_no_size_says_which_forms_are(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size") as caught:
         parse_size(text, ram_bytes=1)

@@ -10,6 +10,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
+from hostprep.units import format_bytes
 from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.options import OptionValues, parse_options
 
@@ -38,8 +39,21 @@ class VolumeLook:
 
     def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
-        other = _NOT_IN_A_JOB if self.limited and mounts else None
-        return "; ".join(filter(None, (hint, other))) or None
+        return hint_outside_of_jobs(hint, limited=self.limited and mounts)
+
+    def changing(self, lines: tuple[str, ...], hint: str | None = None) -> Remedy:
+        """Return ``lines``, which change it to its size of the spec; or what is to come first."""
+        live = self.live
+        if live is not None and not live.size_bytes:
+            return self.unlimited()
+        if live is not None and live.used_bytes > self.size_bytes:
+            return Remedy(
+                ("hostprep status",),
+                f"it holds {format_bytes(live.used_bytes)}, so it cannot shrink to"
+                f" {format_bytes(self.size_bytes)}: give it a larger `size:` in the spec, or"
+                " unstage something; then `hostprep apply`",
+            )
+        return Remedy(lines, self.mount_hint(hint))
 
     def unlimited(self) -> Remedy:
         """Return the way out for one that is mounted without a limit of size."""
@@ -54,6 +68,16 @@ class VolumeLook:
     def has_size(self, size_bytes: int) -> bool:
         """Whether ``size_bytes`` is the wanted size: to the page or, of a percentage, nearly."""
         return _same(self.spec, size_bytes, self.size_bytes)
+
+
+def is_limited(volume: VolumeSpec, context: Context) -> bool:
+    """Whether its size is a percentage, and a cgroup limits this process."""
+    return volume.size.endswith("%") and context.headroom.machine is not None
+
+
+def hint_outside_of_jobs(hint: str | None, *, limited: bool) -> str | None:
+    """Return the hint of a line that mounts a volume; ``limited``: in a job it is not for here."""
+    return "; ".join(filter(None, (hint, _NOT_IN_A_JOB if limited else None))) or None
 
 
 def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
@@ -82,7 +106,7 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
                 line=line,
                 owner=None if volume.owner is None else owner_of(volume.owner),
                 noauto=volume.path in lines and "noauto" in lines[volume.path].options,
-                limited=headroom.machine is not None and volume.size.endswith("%"),
+                limited=is_limited(volume, context),
             )
         )
     return tuple(looks)

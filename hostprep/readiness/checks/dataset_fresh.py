@@ -19,6 +19,7 @@ from hostprep.readiness.checks._datasets import (
     look_at_datasets,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
+from hostprep.readiness.checks._volumes import hint_outside_of_jobs, is_limited
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.readiness.shell import quote
@@ -32,12 +33,14 @@ class Facts:
     """The published data sets; those whose source does not answer, or is gone, are not compared.
 
     ``mount`` has by a data set's target the line that mounts its volume. ``damaged`` are the
-    records that cannot be read.
+    records that cannot be read. ``limited`` has the targets of which that line is none for within
+    a job.
     """
 
     datasets: tuple[Compared, ...]
     mount: dict[str, str]
     damaged: tuple[DamagedRecord, ...]
+    limited: frozenset[str] = frozenset()
 
 
 def look(context: Context) -> Facts:
@@ -51,12 +54,17 @@ def look(context: Context) -> Facts:
 
     there = [each for each in look_at_datasets(context) if each.is_there]
     volumes = {} if context.spec is None else {v.path: v for v in context.spec.volumes}
-    mount = {
-        each.target: mount_line(volumes[each.record.volume])
+    on = {
+        each.target: volumes[each.record.volume]
         for each in there
         if each.record is not None and each.record.volume in volumes
     }
-    return Facts(at_once(ask, there), mount, look_at_damaged(context))
+    return Facts(
+        at_once(ask, there),
+        {target: mount_line(volume) for target, volume in on.items()},
+        look_at_damaged(context),
+        frozenset(target for target, volume in on.items() if is_limited(volume, context)),
+    )
 
 
 def _is_elsewhere(dataset: DatasetLook) -> bool:
@@ -76,7 +84,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         elif each.problem is not None:
             yield cannot_compare(each.dataset, each.problem)
         elif _is_elsewhere(each.dataset):
-            yield _from_elsewhere(each.dataset, facts.mount.get(each.dataset.target))
+            mount = facts.mount.get(each.dataset.target)
+            limited = each.dataset.target in facts.limited
+            yield _from_elsewhere(each.dataset, mount, limited=limited)
         else:
             message = f"the source of {each.dataset.name} cannot be looked at (HP014 says why)."
             if each.dataset.origin.state == "empty":
@@ -84,14 +94,15 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield Finding(Status.SKIP, each.dataset.subject, message)
 
 
-def _from_elsewhere(dataset: DatasetLook, mount: str | None) -> Finding:
+def _from_elsewhere(dataset: DatasetLook, mount: str | None, *, limited: bool) -> Finding:
     staged_from = "" if dataset.record is None else dataset.record.source
     named, real = dataset.source, dataset.origin.real
     leads = "" if real in (None, named) else f", which leads to {real} now"
     remedy = dataset.staging("the copy is replaced; its volume goes with the last data set in it")
     if remedy.commands:
         lines = (f"hostprep unstage {quote(dataset.target)}", *((mount,) if mount else ()))
-        remedy = replace(remedy, commands=(*lines, *remedy.commands))
+        hint = hint_outside_of_jobs(remedy.hint, limited=limited)
+        remedy = replace(remedy, commands=(*lines, *remedy.commands), hint=hint)
     return Finding(
         Status.FAIL,
         dataset.subject,

@@ -87,7 +87,7 @@ def _named(word: str, facts: Facts) -> list[Gpu] | None:
         return None  # a part of some GPU, which its name does not tell
     if word.startswith("GPU-"):
         return [gpu for gpu in gpus if (gpu.uuid or "").startswith(word)]
-    if not word.isdecimal():
+    if not (word.isascii() and word.isdecimal()):
         return []
     ordered = facts.order == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) == 1
     # Nobody knows whether CUDA counts one that does not answer.

@@ -42,7 +42,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(volume: VolumeLook, foreign: int | None) -> Finding:
     path = volume.spec.path
-    remedy: Remedy | None = Remedy((mount_line(volume.spec),), volume.mount_hint())
+    remedy: Remedy | None = volume.changing((mount_line(volume.spec),))
     measured = Measured("no line", "no line")
     if volume.line is not None:
         found = ", ".join(_differences(volume, volume.line))
@@ -99,7 +99,8 @@ have fewer inodes than are in use now.
 **WARN** there is no line, it says something else, or somebody else's line mounts the same path. The
 run of today is not hurt; after the next reboot the volume is missing or another.
 
-`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line. Lines of others are
-never touched: remove such a one yourself.
+`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line, and gives what is
+mounted that size: where it holds more, or has no limit, that comes first. Lines of others are never
+touched: remove such a one yourself.
 """,
 )

@@ -9,6 +9,7 @@ from hostprep.errors import one_line
 from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import mount_line, stage_line
 from hostprep.readiness.checks._datasets import ask_source
+from hostprep.readiness.checks._volumes import hint_outside_of_jobs, is_limited
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     CannotTell,
@@ -34,7 +35,7 @@ class Place:
     ``over`` was mounted over it later, on it or above it, and hides it. Where nothing is mounted,
     ``stage`` are the lines that stage the volume's data sets, of those whose sources answer, and
     ``names`` the first in the directory, if it is not empty: ``hostprep mount`` refuses to hide
-    them.
+    them. ``limited`` is as of ``VolumeLook``.
     """
 
     volume: VolumeSpec
@@ -42,6 +43,7 @@ class Place:
     over: Mount | None
     stage: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def _look_at(context: Context, spec: Spec, volume: VolumeSpec) -> Place:
         for each in spec.datasets
         if each.volume == volume.path and ask_source(context, each.source).state == "fine"
     )
-    return Place(volume, None, over, stage, _names_in(context, volume.path))
+    names, limited = _names_in(context, volume.path), is_limited(volume, context)
+    return Place(volume, None, over, stage, names, limited)
 
 
 def _names_in(context: Context, path: str) -> tuple[str, ...]:
@@ -137,12 +140,15 @@ def _mounting(place: Place) -> Remedy:
     lines = (mount_line(place.volume), *place.stage)
     apply = "`hostprep apply` mounts all volumes and stages their data sets"
     if not place.names:
-        return Remedy(lines, apply)
+        return Remedy(lines, hint_outside_of_jobs(apply, limited=place.limited))
     # With -T it does not end up in a folder that has this name already.
     return Remedy(
         (f"mv -T {quote(path)} {quote(f'{path}.old')}", *lines),
-        f"a volume would hide what was put there meanwhile, so it is not mounted before that is"
-        f" moved; remove {path}.old once nothing in it is needed. After that {apply}",
+        hint_outside_of_jobs(
+            f"a volume would hide what was put there meanwhile, so it is not mounted before that"
+            f" is moved; remove {path}.old once nothing in it is needed. After that {apply}",
+            limited=place.limited,
+        ),
     )
 
 

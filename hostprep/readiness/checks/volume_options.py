@@ -48,7 +48,9 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
     # A program that may be run, or a device node, is a hole; the rest is a difference.
     status = Status.FAIL if lost else Status.WARN
     message = f"{path} is not mounted as it should be: {', '.join(found)}."
-    remedy = Remedy(tuple(lines), hint) if live.size_bytes else volume.unlimited()
+    remedy = Remedy(tuple(lines), hint)
+    if found != ["read-only"]:
+        remedy = volume.changing(tuple(lines), "a remount: what is in it stays")
     return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)
 
 

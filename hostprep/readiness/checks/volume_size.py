@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.units import format_bytes
 
 Facts = tuple[VolumeLook, ...] | None
@@ -17,10 +17,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
     yield from nothing_to_judge(facts)
     for volume in facts or ():
         if volume.live is not None:
-            yield _judge_one(volume, volume.live.size_bytes, volume.live.used_bytes)
+            yield _judge_one(volume, volume.live.size_bytes)
 
 
-def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
+def _judge_one(volume: VolumeLook, size_bytes: int) -> Finding:
     path, wanted = volume.spec.path, format_bytes(volume.size_bytes)
     measured = Measured(format_bytes(size_bytes), size_bytes, "bytes")
     remedy = None
@@ -41,13 +41,7 @@ def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
             f"{path} has {format_bytes(size_bytes)}, where the spec wants {wanted}"
             f" ({_who_differs(volume, size_bytes)}): {follows}."
         )
-        remedy = Remedy((mount_line(volume.spec),), volume.mount_hint("what is in it stays"))
-        if used_bytes > volume.size_bytes:
-            hint = (
-                f"it holds {format_bytes(used_bytes)}, so it cannot shrink to {wanted}: give it a"
-                " larger `size:` in the spec, or unstage something"
-            )
-            remedy = Remedy(("hostprep status",), hint)
+        remedy = volume.changing((mount_line(volume.spec),), "what is in it stays")
     return Finding(
         status,
         path,

@@ -51,6 +51,9 @@ def test_where_room_is_short_what_the_spec_does_not_name_is_named() -> None:
             f"`hostprep unstage '{PATH}/old one'` and `hostprep unstage {PATH}/older` first, where"
             f" nobody needs them: the spec does not name them; or {plain.hint}"
         )
+        pruning = only(plan_volumes([look(size, full)], needs, leftovers=left, prune=True)).refusal
+        assert pruning is not None and pruning.hint is not None
+        assert "--prune would remove them only after the volume is changed; or" in pruning.hint
 
 
 def test_root_that_may_not_mount_is_refused_what_takes_a_mount() -> None:

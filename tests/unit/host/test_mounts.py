@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hostprep.host.mounts import Mount, mount_at, mount_containing, mount_over
@@ -37,6 +39,20 @@ def test_a_path_lies_on_the_longest_and_the_last(path: str, lies_on: Mount) -> N
 def test_of_two_on_one_path_the_later_is_seen() -> None:
     assert mount_at("/data", (ROOT, DATA, AGAIN)) is AGAIN
     assert mount_at("/data/x", (ROOT, DATA, AGAIN)) is None
+
+
+def test_one_that_was_moved_onto_another_is_seen_though_it_is_listed_before() -> None:
+    below, moved = replace(DATA, mount_id=30), replace(DATA, mount_id=21, parent_id=30)
+    assert mount_at("/data", (ROOT, moved, below)) is moved
+    assert mount_containing("/data/x", (ROOT, moved, below)) is moved
+    circle = replace(below, parent_id=21)  # as no kernel has it
+    assert mount_at("/data", (moved, circle)) in (moved, circle)
+
+
+def test_a_root_that_is_listed_last_hides_nothing() -> None:
+    root = replace(ROOT, mount_id=27, parent_id=1)
+    proc = replace(DATA, parent_id=27)
+    assert mount_over(proc, (proc, root)) is None
 
 
 def test_what_came_later_above_hides_it_and_nothing_else_does() -> None:

@@ -476,6 +476,34 @@ RATES = f"accepted: {RATE_FORMS}"
                 "6: requirements[3].samples_per_second: 'fast' is not a number above 0",
             ],
         ),
+        *(
+            (
+                "datasets: [{source: /a, to: /n}]\n"
+                f"requirements: [{{dataset: a, samples_per_second: {number}}}]",
+                [f"2: requirements[0].samples_per_second: '{number}' is not a number above 0"],
+            )
+            for number in ("١٨٠٠", "1_800")  # which Python's float() reads
+        ),
+        *(
+            (
+                f"volumes: [{{path: /v, size: 1G, {key}: {number}}}]",
+                [f"1: volumes[0].{key}: {said}"],
+            )
+            for key, number, said in (
+                ("inodes", "٣", "'٣' is not a whole number above 0"),
+                ("inodes", "1_000", "'1_000' is not a whole number above 0"),
+                (
+                    "inodes",
+                    "18014398509481984",
+                    "'18014398509481984' is more than the kernel takes (18014398509481983)",
+                ),
+                (
+                    "mode",
+                    "٧٥٥",
+                    "'٧٥٥' is not a mode; accepted: octal digits such as 0755 or 1777",
+                ),
+            )
+        ),
         (
             "datasets: [{source: /a, to: /n}]\nrequirements:\n"
             "- {dataset: a, samples_per_second: 1}\n- {dataset: a, samples_per_second: 2}",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.host.mounts import Mount, mount_over, read_mounts
+from hostprep.host.mounts import Mount, mount_at, mount_over, read_mounts
 from hostprep.volumes.live import mounted_over, read_live
 from hostprep.volumes.model import Huge, LiveVolume
 
@@ -22,7 +22,8 @@ def there() -> Mount:
     """Return a tmpfs that is there, is limited, and may be looked into."""
     known = read_mounts()
     for mount in known:
-        is_plain = mount.fstype == "tmpfs" and mount_over(mount, known) is None
+        seen = mount_at(mount.target, known) is mount and mount_over(mount, known) is None
+        is_plain = mount.fstype == "tmpfs" and seen
         if is_plain and os.access(mount.target, os.X_OK) and os.statvfs(mount.target).f_files:
             return mount
     pytest.skip("no tmpfs is mounted here")
@@ -86,6 +87,16 @@ def test_of_two_on_one_path_the_later_hides_the_volume(later: Mount, hides: bool
     assert mounted_over("/mnt/v", [ROOT, VOLUME]) is None
     assert mounted_over("/mnt/v", [ROOT]) is None
     assert mounted_over("/mnt/v", [ROOT, VOLUME, later]) is (later if hides else None)
+
+
+def test_one_that_was_moved_over_a_volume_hides_it_though_it_is_listed_before() -> None:
+    moved = replace(VOLUME, mount_id=40, parent_id=50, device="0:41", source="theirs")
+    assert mounted_over("/mnt/v", [ROOT, moved, VOLUME]) is moved
+    above = replace(ROOT, mount_id=40, parent_id=27, device="8:2", target="/mnt")
+    assert mounted_over("/mnt/v", [ROOT, above, VOLUME]) is above
+    # And a volume that was moved into a later file system is hidden by none.
+    inside = replace(VOLUME, parent_id=60)
+    assert mounted_over("/mnt/v", [ROOT, inside, replace(above, mount_id=60)]) is None
 
 
 def test_of_another_below_nobody_knows_that_it_was_a_volume() -> None:

@@ -248,6 +248,26 @@ def test_a_volume_without_a_limit_of_inodes_cannot_get_one() -> None:
     assert "no limit of inodes" in refusal(replace(REQUEST, inodes=77), unlimited)
 
 
+def test_what_is_read_only_at_its_mount_point_alone_is_not_made_so_elsewhere() -> None:
+    assert MOUNTED.mount is not None
+    bound = replace(MOUNTED.mount, mount_options=("ro", "nosuid"), super_options=("rw",))
+    live = replace(LIVE, options=("ro", *LIVE.options))
+    closed = replace(MOUNTED, mount=bound, live=live)
+    assert "wherever else it is mounted" in refusal(replace(REQUEST, size_bytes=9 * GIB), closed)
+    assert actions(REQUEST, closed) == []  # as nothing is to be remounted
+    whole = replace(closed, mount=replace(bound, super_options=("ro",)))
+    assert (
+        actions(replace(REQUEST, size_bytes=9 * GIB), whole)[0] == "grow to 9.00 GiB by a remount"
+    )
+
+
+@pytest.mark.parametrize("shrink", [True, False])
+def test_a_volume_without_a_limit_of_size_cannot_get_one(shrink: bool) -> None:
+    unlimited = replace(MOUNTED, live=replace(LIVE, size_bytes=0, used_bytes=GIB))
+    said = refusal(replace(REQUEST, allow_shrink=shrink), unlimited)
+    assert "no limit of size" in said and "nothing was changed" in said
+
+
 def test_growing_is_a_remount_that_keeps_what_is_not_ours_to_change() -> None:
     plan = plan_volume(replace(REQUEST, size_bytes=16 * GIB), MOUNTED)
     assert plan.changes[0].action == "grow to 16.0 GiB by a remount"

@@ -135,3 +135,7 @@ def test_what_is_used_or_has_mounts_inside_stays_whatever_is_given_up(
         plan(replace(HOLDS, record=None), **asked),
     ):
         assert found.refusal is not None and not found.changes and not found.unmount
+    inner = (f"{PATH}/a", f"{PATH}/a/b", f"{PATH}/c")
+    nested = plan(replace(HOLDS, mounts_below=inner), **asked).refusal
+    # The one that can be unmounted first.
+    assert nested is not None and nested.message.startswith(f"{PATH}/a/b is mounted inside")
