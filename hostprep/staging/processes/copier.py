@@ -153,7 +153,7 @@ class Copier:
                 due = monotonic() + _JOURNAL_SECONDS
         self.record(journal)
         lost = self.lost_xattrs()
-        total = (tally.total % (1 << 128)).to_bytes(16, "big")
+        total = digest.packed(tally.total)
         outward = len(tally.outward), tally.outward[:MOST_NAMED]
         sizes = tally.bytes, tally.holes
         finished = list(tally.unfinished), tally.modes
