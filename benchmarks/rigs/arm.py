@@ -57,11 +57,6 @@ def seek_seconds(distance_bytes: int, size_bytes: int) -> float:
     return SHORTEST_SEEK_SECONDS + longest * part + HALF_TURN_SECONDS
 
 
-def unavailable() -> str | None:
-    """Return why there can be no such disk here, or None where there can."""
-    return serving.unavailable() or loops.unavailable("ext4")
-
-
 class ArmDisk:
     """A mounted disk with an arm."""
 
@@ -121,7 +116,7 @@ def arm_disk(size_bytes: int, where: Path) -> Iterator[ArmDisk]:
     """Make such a disk, with an empty ext4 on it, in a sparse file of ``size_bytes`` in ``where``.
 
     Its mount point is made below ``where``, too. Reads of the file behind it are hidden in the
-    model's time, so ``where`` should be fast: a tmpfs, if the data fits.
+    model's time, so ``where`` should be fast: a tmpfs, if the data fits. Raises ``Unavailable``.
     """
     with tempfile.TemporaryDirectory(prefix="arm-", dir=where) as name, ExitStack() as cleanup:
         home = Path(name)

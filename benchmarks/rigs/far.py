@@ -17,7 +17,6 @@ from pathlib import Path
 
 from benchmarks.rigs.common import Counters
 from tests.kit import serving
-from tests.kit.serving import unavailable as unavailable
 
 
 @dataclass(frozen=True, slots=True)

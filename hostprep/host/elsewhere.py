@@ -11,6 +11,7 @@ from hostprep.host.processes import in_words, link_of
 
 # That of the machine, from which all processes are seen (PROC_PID_INIT_INO of the kernel).
 _FIRST_PIDS = "pid:[4026531836]"
+_MOST_PLACES = 5  # that are named
 
 
 def namespaces(root: Path = Path("/")) -> str:
@@ -71,13 +72,15 @@ def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
                 yield pid, mount
 
 
-def mounted_places(device: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[str, ...]:
-    """Return up to ``limit`` places, here and elsewhere, where the file system with this number is
-    mounted, in words."""
-    found = [mount.target for mount in read_mounts(root) if mount.device == device]
+def mounted_places(device: str) -> tuple[str, ...]:
+    """Return in words up to five places, here and elsewhere, where a file system is mounted.
+
+    ``device`` is its number, ``major:minor``.
+    """
+    found = [mount.target for mount in read_mounts() if mount.device == device]
     found += [
-        f"{mount.target} as {in_words(pid, root)} sees it"
-        for pid, mount in mounts_elsewhere(root)
+        f"{mount.target} as {in_words(pid)} sees it"
+        for pid, mount in mounts_elsewhere()
         if mount.device == device
     ]
-    return tuple(found[:limit])
+    return tuple(found[:_MOST_PLACES])

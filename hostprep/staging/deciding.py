@@ -71,21 +71,16 @@ def decide(
     """
     previous = load_record(request.name, request.target)
     parent_fd = _open_parent(request, stack)
-    published_fd = None
-    if parent_fd is not None:
-        published_fd = open_published(parent_fd, request.name)
-        if published_fd is not None:
-            stack.callback(os.close, published_fd)
+    published_fd = None if parent_fd is None else open_published(parent_fd, request.name)
+    if published_fd is not None:
+        stack.callback(os.close, published_fd)
     published = published_fd is not None
+    mounts = read_mounts()
     refusal = (
         (moved_refusal(previous) if previous is not None else None)
         or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
         or _nested_refusal(request, previous)
         or _ownership_refusal(request, previous, published_fd)
-    )
-    mounts = read_mounts()
-    refusal = (
-        refusal
         or _empty_refusal(request, scan, previous, published)
         or missing_refusal(request, scan, previous, mounts)
     )
@@ -96,11 +91,7 @@ def decide(
     )
     if refusal is None and parent_fd is not None:
         refusal = cut_short_refusal(parent_fd, request.name, request.target, previous, observer)
-    sample = Sample(0, None, None)
-    if files.copied.files and storage.storage_class in SERVED:
-        sample = take_sample_apart(source_fd, scan)
-    elif files.copied.files:
-        sample = take_sample(source_fd, scan, arm=storage.storage_class is StorageClass.ARM)
+    sample = _sample_of(source_fd, scan, files, storage.storage_class)
     files.attribute_bytes = round(files.copied.files * sample.attribute_bytes)
     reading = choose_reading(
         storage.storage_class,
@@ -251,6 +242,15 @@ def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None
     if files.nothing_to_do or not os.statvfs(path).f_flag & os.ST_RDONLY:
         return None
     return read_only_refusal(path)
+
+
+def _sample_of(source_fd: int, scan: Scan, files: CopyPlan, storage_class: StorageClass) -> Sample:
+    """Look how the source answers, where anything is to be read of it."""
+    if not files.copied.files:
+        return Sample(0, None, None)
+    if storage_class in SERVED:
+        return take_sample_apart(source_fd, scan)
+    return take_sample(source_fd, scan, arm=storage_class is StorageClass.ARM)
 
 
 def _room_refusal(request: StageRequest, space: Space, previous: Record | None) -> Refused | None:

@@ -24,7 +24,7 @@ from hostprep.staging.record.damage import DamagedManifest, has_lost
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import Record, manifest_of
 from hostprep.staging.source.opening import open_source
-from hostprep.staging.tree import entry_of
+from hostprep.staging.tree import entry_at
 from hostprep.system.own_directory import is_own
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in
 
@@ -195,12 +195,10 @@ class _Tally:
                 self.lacks(join(directory, name))
                 continue
             self.compared += 1
-            try:
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except FileNotFoundError:
+            here = entry_at(name, descriptor)
+            if here is None:
                 self.lacks(join(directory, name))
-                continue
-            if not stands(recorded, entry_of(name, status)):
+            elif not stands(recorded, here):
                 self.changed += 1
                 self.note("changed", join(directory, name))
 
@@ -233,11 +231,10 @@ class _Tally:
             path = join(directory, name)
             if name in known or path in left_out:
                 continue
-            try:
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            except FileNotFoundError:
+            here = entry_at(name, descriptor)
+            if here is None:
                 continue  # it went while we looked
-            kind = kind_of(status.st_mode)
+            kind = kind_of(here.mode)
             if kind != "?" and not (kind == "d" and is_own(name)):
                 self.added += 1
                 self.note("added", path)

@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, one_line, reading_hint
+from hostprep.errors import HostprepError, Refused, one_line, reading_hint, without_claim
 from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
@@ -117,7 +117,7 @@ def _state(record: Record) -> tuple[str, str, str | None]:
             return "missing", f"its volume {record.volume} is not mounted{since}", None
         check_in_sight(record)
     except HostprepError as error:  # hidden, or not for this user to see: the others can be told
-        reason = error.message.removesuffix(".").removesuffix("; nothing was changed")
+        reason = without_claim(error.message).removesuffix(".")
         return "missing", reason, error.hint
     if record.phase == "removing" and _is_left_of(record):
         return "interrupted", *_removed_in_part(record)

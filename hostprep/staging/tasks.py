@@ -149,7 +149,7 @@ class Tasks:
         copied.files += files
         copied.bytes += size_bytes
         copied.hole_bytes += hole_bytes
-        copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
+        copied.digest_sum = digest.add(copied.digest_sum, digest.unpacked(total))
         copied.lost_xattrs += lost
         copied.problems.extend(Skipped(path, reason, failed=True) for path, reason in problems)
         for path, item, content in linked:
@@ -189,7 +189,7 @@ class Tasks:
                 return
             copied = self._copied
             copied.files += 1
-            copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
+            copied.digest_sum = digest.add(copied.digest_sum, digest.unpacked(total))
             copied.lost_xattrs += lost
             if entry.nlink > 1:
                 copied.linked[join(directory, entry.name)] = entry, content

@@ -125,6 +125,14 @@ def entry_of(name: str, st: os.stat_result) -> Entry:
     return Entry._make(_plain(name, st))
 
 
+def entry_at(name: str, directory_fd: int) -> Entry | None:
+    """Return the entry of a name in an open directory, None where there is none. Raises OSError."""
+    try:
+        return entry_of(name, os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+    except FileNotFoundError:
+        return None
+
+
 def _plain(name: str, st: os.stat_result) -> Plain:
     return (
         name,

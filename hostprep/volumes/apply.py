@@ -102,14 +102,17 @@ def mounting_problem(path: str) -> HostprepError | None:
     return HostprepError(
         f"mounting on {path} needs CAP_SYS_ADMIN, which root has not here, as in most"
         " containers; nothing was changed.",
-        "in a container, stage into a tmpfs that it was given: `--to /dev/shm` after"
-        f" `docker run --shm-size=32g`, or `--to {path}` after `docker run --tmpfs"
+        _in_container(path, "--to "),
+        spec_hint=_in_container(path, "to: "),
+    )
+
+
+def _in_container(path: str, to: str) -> str:
+    return (
+        f"in a container, stage into a tmpfs that it was given: `{to}/dev/shm` after"
+        f" `docker run --shm-size=32g`, or `{to}{path}` after `docker run --tmpfs"
         f" {path}:size=30g`, or in Kubernetes with an emptyDir of medium Memory there; or mount on"
-        f" the host itself, and hand it in by `-v {path}:{path}`",
-        spec_hint="in a container, stage into a tmpfs that it was given: `to: /dev/shm` after"
-        f" `docker run --shm-size=32g`, or `to: {path}` after `docker run --tmpfs"
-        f" {path}:size=30g`, or in Kubernetes with an emptyDir of medium Memory there; or mount on"
-        f" the host itself, and hand it in by `-v {path}:{path}`",
+        f" the host itself, and hand it in by `-v {path}:{path}`"
     )
 
 

@@ -308,6 +308,7 @@ def _open_walking(path: str) -> int:
 
 
 def first_names(path: str) -> tuple[str, ...]:
+    """Return the first few names in a directory; none where this user may not look into it."""
     names = []
     try:
         with os.scandir(path) as entries:

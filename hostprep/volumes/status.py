@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, without_claim
 from hostprep.host.boot import boot_id
 from hostprep.host.memory import read_memory
 from hostprep.host.mounts import Mount, mount_at, read_mounts
@@ -87,7 +87,7 @@ def _status(
     try:
         live = read_live(path, mounts)
     except HostprepError as error:
-        problem = error.message.removesuffix(".").removesuffix("; nothing was changed")
+        problem = without_claim(error.message).removesuffix(".")
         return VolumeStatus(path, None, line is not None, (), (), problem)
     mount = mount_at(path, mounts)
     if mount is not None and not mounted_by_us(mount, record, line, boot_id()):

@@ -17,6 +17,7 @@ from benchmarks.rigs import far
 from tests.fleet.kit import base
 from tests.fleet.kit.controller import Controller
 from tests.fleet.kit.fleet import Fleet, booted
+from tests.kit import serving
 from tests.kit.stagecraft import make_source
 
 NAMES = ("alpha", "beta", "gamma")
@@ -54,7 +55,7 @@ def able() -> None:
     )  # fmt: skip
     if tried.returncode:
         pytest.skip(f"needs a network namespace with a bridge: {tried.stderr.strip()}")
-    if reason := far.unavailable() or base.unavailable():
+    if reason := serving.unavailable() or base.unavailable():
         pytest.skip(reason)
 
 

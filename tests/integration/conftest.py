@@ -9,7 +9,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.root)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Skip a test whose rig cannot be had here."""
+    try:
+        return (yield)
+    except loops.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    """Skip a test whose fixture needs such a rig."""
+    try:
+        return (yield)
+    except loops.Unavailable as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session", autouse=True)

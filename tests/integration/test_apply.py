@@ -20,7 +20,6 @@ from hostprep.host.boot import boot_id
 from hostprep.host.memory import read_headroom
 from hostprep.system.systemd import systemd_runs
 from hostprep.units import MIB
-from tests.kit import failing_fs as failing
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import (
@@ -308,8 +307,6 @@ def test_a_failure_in_the_middle_leaves_the_rest_done_and_a_later_run_completes_
 def test_a_data_set_that_breaks_off_stops_no_other(
     safe_dir: Path, source: Path, volume: Path
 ) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     with failing_fs(source, read_only=True, where=safe_dir) as fs:
         spec = write_spec(
             safe_dir / "hostprep.yml",
@@ -393,8 +390,6 @@ def test_a_copy_that_is_not_whole_needs_its_source(
 def test_a_source_that_does_not_answer_is_not_waited_for(
     safe_dir: Path, source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     monkeypatch.setattr(sources, "LOOK_SECONDS", 1.0)
     with failing_fs(source, read_only=True, where=safe_dir) as fs:
         spec = write_spec(

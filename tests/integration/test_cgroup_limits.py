@@ -119,8 +119,6 @@ def test_the_check_of_processes_knows_the_limit_of_an_ancestor(state: Path) -> N
 
 def test_a_far_source_is_staged_without_threads(safe_dir: Path, state: Path) -> None:
     """Those that look at how it answers side by side are not allowed either."""
-    if reason := far.unavailable():
-        pytest.skip(reason)
     source = make_source(safe_dir / "data", directories=9, files=5)
     _, parent = hierarchy("pids")
     with far.far_source(source, safe_dir) as slow, cgroup(parent) as group:

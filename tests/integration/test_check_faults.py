@@ -21,7 +21,6 @@ from hostprep.readiness.model import Level
 from hostprep.readiness.registry import all_checks
 from tests.integration.test_cgroup_limits import cgroup, hierarchy, inside
 from tests.kit import far_share
-from tests.kit.serving import unavailable
 from tests.kit.stagecraft import flip_bit, make_source, run_hostprep
 
 GIB = 1 << 30
@@ -80,8 +79,6 @@ class Host:
 def host(
     safe_dir: Path, own_state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Host]:
-    if reason := unavailable():
-        pytest.skip(reason)
     if read_headroom().available_bytes < 6 * GIB:
         pytest.skip("less than 6 GiB are available: volumes leave 4 GiB to the machine")
     command = tmp_path / "hostprep"

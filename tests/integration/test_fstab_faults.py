@@ -18,7 +18,6 @@ from hostprep.system.systemd import fstab_generator
 from hostprep.volumes import fstab_check
 from hostprep.volumes.fstab import entries
 from hostprep.volumes.fstab_file import edit_fstab, read_fstab
-from tests.kit import serving
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.fstab_nursery import with_volume, without_volume
 
@@ -121,8 +120,6 @@ def test_the_kernel_sees_flush_rename_flush(fstab: Path) -> None:
 def test_a_dead_share_in_fstab_does_not_keep_our_line_out(
     fstab: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if reason := serving.unavailable():
-        pytest.skip(reason)
     monkeypatch.setattr(fstab_check, "_PATIENCE_SECONDS", 1.0)
     with failing_fs(own_state, [Rule("*", "getattr", None, hang_seconds=600)]) as share:
         line = f"{share.root} {share.mount}/data none bind,nofail 0 0\n".encode()

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import failing_fs as failing
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.failing_fs import FailingFs, Rule, failing_fs
@@ -37,8 +36,6 @@ def loops_on(path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
 def test_a_loop_file_system_comes_and_goes(kind: loops.Kind, safe_dir: Path) -> None:
-    if reason := loops.unavailable(kind):
-        pytest.skip(reason)
     with loops.loop_filesystem(kind, loops.SMALLEST_BYTES[kind], safe_dir, ("noatime",)) as mount:
         (line,) = mounts_below(mount)
         assert f" - {kind} /dev/loop" in line
@@ -49,8 +46,6 @@ def test_a_loop_file_system_comes_and_goes(kind: loops.Kind, safe_dir: Path) -> 
 
 
 def test_a_loop_file_system_in_use_is_detached_when_the_test_fails(safe_dir: Path) -> None:
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     with pytest.raises(ZeroDivisionError), loops.loop_filesystem("ext4", 16 * MIB, safe_dir) as fs:
         file = (fs / "file").open("wb")
         raise ZeroDivisionError
@@ -70,8 +65,6 @@ def test_too_small_a_file_system_is_refused(safe_dir: Path) -> None:
 
 @pytest.fixture
 def fs(safe_dir: Path) -> Iterator[FailingFs]:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     (root := safe_dir / "root").mkdir()
     (root / "bad").write_bytes(bytes(range(256)) * 1000)
     (root / "good").write_bytes(b"good")
@@ -166,8 +159,6 @@ def test_names_that_are_not_utf_8_can_be_chosen(fs: FailingFs) -> None:
 
 
 def test_who_hangs_when_it_ends_is_let_go(safe_dir: Path) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     (safe_dir / "file").write_bytes(b"x")
     ended: list[int | None] = []
 
@@ -200,8 +191,6 @@ with failing_fs(Path(sys.argv[1]), where=Path(sys.argv[2])) as fs:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_test_leaves_no_mount_and_no_process(how: signal.Signals, safe_dir: Path) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     (root := safe_dir / "root").mkdir()
     command = [sys.executable, "-c", WITH_A_MOUNT, str(root), str(safe_dir)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as user:

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.rigs import arm, far
 from benchmarks.rigs.arm import arm_disk, write_scattered
 from benchmarks.rigs.far import far_source
 from hostprep.host.block import StorageClass, locate
@@ -131,8 +130,6 @@ def epoch_seconds(root: Path, readers: int) -> float:
 
 @pytest.mark.timed
 def test_a_disk_with_an_arm_is_measured_as_its_own_clock_says(safe_dir: Path) -> None:
-    if reason := arm.unavailable():
-        pytest.skip(reason)
     with arm_disk(2048 * MIB, safe_dir) as disk:
         _, root = write_scattered(disk, files=600, mean_bytes=100_000, folders=20)
         watch = Watch(disk.stats)
@@ -173,8 +170,6 @@ def test_a_disk_with_an_arm_is_measured_as_its_own_clock_says(safe_dir: Path) ->
 def test_far_storage_is_latency_and_is_read_where_it_cannot_be_written(
     safe_dir: Path, tmp_path: Path
 ) -> None:
-    if reason := far.unavailable():
-        pytest.skip(reason)
     chance = random.Random(2)
     for number in range(1200):
         folder = tmp_path / f"class{number % 10}"
@@ -214,8 +209,6 @@ def test_far_storage_is_latency_and_is_read_where_it_cannot_be_written(
 @pytest.mark.timed
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
 def test_file_systems_on_loop_devices(kind: loops.Kind, tmp_path: Path, safe_dir: Path) -> None:
-    if reason := loops.unavailable(kind):
-        pytest.skip(reason)
     below = locate(str(tmp_path)).storage_class
     image, point = tmp_path / "image", safe_dir / "point"
     point.mkdir()
@@ -240,8 +233,6 @@ def test_file_systems_on_loop_devices(kind: loops.Kind, tmp_path: Path, safe_dir
 
 
 def test_a_disk_of_ram_is_not_measured_by_the_page_cache_above_it(safe_dir: Path) -> None:
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "volume", safe_dir], check=True)
     point = safe_dir / "point"
     point.mkdir()
@@ -257,8 +248,6 @@ def test_a_disk_of_ram_is_not_measured_by_the_page_cache_above_it(safe_dir: Path
 
 @pytest.mark.timed
 def test_compressed_files_are_not_taken_for_cached_ones(tmp_path: Path, safe_dir: Path) -> None:
-    if reason := loops.unavailable("btrfs"):
-        pytest.skip(reason)
     if not locate(str(tmp_path)).disks:
         pytest.skip("the temporary folder is on no disk whose counters could tell")
     image, point = tmp_path / "image", safe_dir / "point"
@@ -289,8 +278,6 @@ def test_compressed_files_are_not_taken_for_cached_ones(tmp_path: Path, safe_dir
 
 def test_a_cache_below_the_device_is_found_out(tmp_path: Path, safe_dir: Path) -> None:
     """A loop device through the page cache: direct reads, and yet no disk gave the bytes."""
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     if not locate(str(tmp_path)).disks:
         pytest.skip("the temporary folder is on no disk whose counters could tell")
     with loops.loop_filesystem("ext4", 256 * MIB, tmp_path) as point:
@@ -302,8 +289,6 @@ def test_a_cache_below_the_device_is_found_out(tmp_path: Path, safe_dir: Path) -
 def test_a_cache_below_a_loop_device_whose_file_is_not_seen_is_not_believed(
     safe_dir: Path, tmp_path: Path
 ) -> None:
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     image, point = tmp_path / "image", safe_dir / "point"
     point.mkdir()
     loops.make_filesystem(image, "ext4", 96 * MIB)
@@ -479,8 +464,6 @@ def test_a_quota_of_processor_time_is_not_taken_for_the_storages_limit(tmp_path:
 
 
 def test_a_read_that_takes_seconds_is_not_taken_for_a_hang(safe_dir: Path) -> None:
-    if reason := failing_fs.unavailable():
-        pytest.skip(reason)
     behind = small_set(safe_dir / "behind", 8)
     with failing_fs.failing_fs(behind, where=safe_dir) as slow:
         slow.tell(Rule("/0.jpg", "read", error=None, times=1, hang_seconds=6.5))
@@ -493,8 +476,6 @@ def test_a_read_that_takes_seconds_is_not_taken_for_a_hang(safe_dir: Path) -> No
 @pytest.fixture
 def data(safe_dir: Path) -> Iterator[Path]:
     """A small file system with data in it: a large file, and small ones."""
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     image, point = safe_dir / "image", safe_dir / "data"
     point.mkdir()
     loops.make_filesystem(image, "ext4", 96 * MIB)
@@ -529,8 +510,6 @@ def test_a_full_disk_is_read_and_stays_as_it_is(data: Path) -> None:
 
 @pytest.mark.parametrize("operation", ["mkdir", "write"])
 def test_a_used_up_quota_is_no_obstacle_to_reading(safe_dir: Path, operation: str) -> None:
-    if reason := failing_fs.unavailable():
-        pytest.skip(reason)
     behind = small_set(safe_dir / "behind", 40)
     (behind / "shard").write_bytes(os.urandom(16 * MIB))
     with failing_fs.failing_fs(behind, where=safe_dir) as broken:
@@ -576,8 +555,6 @@ def test_an_unreadable_folder_is_a_sentence(mode: int, inner: str, safe_dir: Pat
 
 @pytest.mark.parametrize("operation", ["getattr", "readdir", "statfs"])
 def test_a_mount_that_hangs_is_answered_in_five_seconds(safe_dir: Path, operation: str) -> None:
-    if reason := failing_fs.unavailable():
-        pytest.skip(reason)
     behind = safe_dir / "behind"
     (behind / "folder").mkdir(parents=True)
     with failing_fs.failing_fs(behind, where=safe_dir) as broken:
@@ -596,8 +573,6 @@ def test_a_mount_that_hangs_is_answered_in_five_seconds(safe_dir: Path, operatio
 def test_a_data_set_that_cannot_be_read_does_not_pass_by_files_made_beside_it(
     safe_dir: Path, operation: str, error: int
 ) -> None:
-    if reason := failing_fs.unavailable():
-        pytest.skip(reason)
     behind = small_set(safe_dir / "behind", 60)
     with failing_fs.failing_fs(behind, where=safe_dir) as broken:
         broken.tell(Rule("/*.jpg", operation, error=error))
@@ -610,8 +585,6 @@ def test_a_data_set_that_cannot_be_read_does_not_pass_by_files_made_beside_it(
 
 
 def test_facts_of_a_mount_that_hangs_are_not_waited_for(safe_dir: Path) -> None:
-    if reason := failing_fs.unavailable():
-        pytest.skip(reason)
     (safe_dir / "behind").mkdir()
     line = [sys.executable, "-m", "hostprep", "facts", "--json"]
     with failing_fs.failing_fs(safe_dir / "behind", where=safe_dir) as broken:
@@ -625,8 +598,6 @@ def test_facts_of_a_mount_that_hangs_are_not_waited_for(safe_dir: Path) -> None:
 
 @pytest.mark.parametrize("operation", ["open", "read"])
 def test_files_that_hang_do_not_keep_the_probe(safe_dir: Path, operation: str) -> None:
-    if reason := failing_fs.unavailable():
-        pytest.skip(reason)
     behind = small_set(safe_dir / "behind", 60)
     script = (
         "import sys, hostprep.probing.probe as probe\n"

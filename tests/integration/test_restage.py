@@ -23,7 +23,6 @@ from hostprep.converging.boot_facts import gather_boot
 from hostprep.converging.boot_record import load_boot_record, save_boot_record
 from hostprep.converging.boot_units import apply_boot, plan_boot
 from hostprep.spec.model import DatasetSpec
-from tests.kit import failing_fs as failing
 from tests.kit.automounter import automounted
 from tests.kit.converging import apply, plan, write_spec
 from tests.kit.failing_fs import Rule, failing_fs
@@ -308,8 +307,6 @@ def test_a_target_in_memory_leaves_what_apply_was_told_to_leave(host: Host) -> N
 
 
 def test_a_source_that_cannot_be_read_in_places_fails_it(host: Host) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     with failing_fs(host.source, read_only=True, where=host.root) as fs:
         host.source = fs.mount
         host.dataset = DatasetSpec("data", str(fs.mount), volume=str(host.volume), at_boot=True)

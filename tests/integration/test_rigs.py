@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rigs import arm, far
 from benchmarks.rigs.arm import ArmDisk, arm_disk, write_scattered
 from benchmarks.rigs.far import FarSource, far_source
 
@@ -28,8 +27,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def disk(safe_dir: Path) -> Iterator[ArmDisk]:
-    if reason := arm.unavailable():
-        pytest.skip(reason)
     with arm_disk(SIZE_BYTES, safe_dir) as disk:
         yield disk
     assert not traces(safe_dir)
@@ -153,8 +150,6 @@ def test_the_disk_says_that_it_rotates(disk: ArmDisk) -> None:
 
 @pytest.fixture
 def source(safe_dir: Path) -> Iterator[FarSource]:
-    if reason := far.unavailable():
-        pytest.skip(reason)
     files = safe_dir / "files"
     files.mkdir()
     for number in range(300):
@@ -198,8 +193,6 @@ def test_many_readers_are_served_at_once(source: FarSource) -> None:
 
 
 def test_attributes_are_free_unless_asked_for(safe_dir: Path) -> None:
-    if reason := far.unavailable():
-        pytest.skip(reason)
     (safe_dir / "file").touch()
     with far_source(safe_dir, safe_dir, metadata_seconds=0.2) as source:
         begin = time.monotonic()
@@ -226,8 +219,6 @@ with arm_disk(64 << 20, Path(sys.argv[1])) as disk:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_user_leaves_nothing(how: signal.Signals, safe_dir: Path) -> None:
-    if reason := arm.unavailable():
-        pytest.skip(reason)
     command = [sys.executable, "-c", WITH_A_DISK, str(safe_dir)]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

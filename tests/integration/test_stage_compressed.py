@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.kit.compare import differences
-from tests.kit.compressing import compressing_fs, unavailable
+from tests.kit.compressing import compressing_fs
 from tests.kit.stagecraft import hostprep
 
 MIB = 1 << 20
 
-pytestmark = [
-    pytest.mark.usefixtures("state"),
-    pytest.mark.skipif(bool(unavailable()), reason=str(unavailable())),
-]
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture

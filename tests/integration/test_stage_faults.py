@@ -26,7 +26,6 @@ from hostprep.staging.publishing.publish import publish_new
 from hostprep.staging.record.records import load_record
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.stage import carry_out
-from tests.kit import failing_fs as failing
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.failing_fs import FailingFs, Rule, failing_fs
@@ -300,8 +299,6 @@ def test_an_update_of_what_vanishes_leaves_the_published_as_it_is(
 
 @pytest.fixture
 def fs(source: Path, safe_dir: Path) -> Iterator[FailingFs]:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     with failing_fs(source, read_only=True, where=safe_dir) as fs:
         yield fs
 
@@ -820,8 +817,6 @@ def test_an_unfinished_run_is_taken_up_where_every_mode_is_0755(source: Path, ta
 def test_a_failing_target_publishes_nothing_and_the_next_run_completes(
     rule: Rule, words: str, source: Path, safe_dir: Path
 ) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     (safe_dir / "behind").mkdir()
     with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
         fs.tell(rule)
@@ -840,8 +835,6 @@ def test_what_goes_is_not_forgotten_where_its_copy_cannot_be_looked_at(
     source: Path, safe_dir: Path
 ) -> None:
     """It would stay for ever, and the data set be called as its source is."""
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     (safe_dir / "behind").mkdir()
     with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
         hostprep("stage", source, "--to", fs.mount)
@@ -879,8 +872,6 @@ def test_a_partial_update_forgets_nothing_that_it_cannot_look_at(
 def test_an_unfinished_run_is_kept_where_it_cannot_be_told_what_it_was_for(
     source: Path, safe_dir: Path
 ) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     (safe_dir / "behind").mkdir()
     with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
         fs.tell(Rule("/data", "rename", errno.EIO))
@@ -944,8 +935,6 @@ class Vandal(Silent):
 def test_what_a_disk_gives_back_differently_is_copied_again(
     kind: loops.Kind, source: Path, safe_dir: Path
 ) -> None:
-    if reason := loops.unavailable(kind):
-        pytest.skip(reason)
     (source / "large").write_bytes(os.urandom(1 << 20) * 65)
     with loops.loop_filesystem(kind, 512 << 20, safe_dir) as disk:
         request = StageRequest(str(source), "data", str(disk / "fast"), None)
@@ -972,8 +961,6 @@ def test_what_a_disk_gives_back_differently_is_copied_again(
 @pytest.mark.parametrize("verify", ["none", "inflight", "readback"])
 def test_copies_that_the_disk_did_not_take_are_not_taken_up(verify: str, safe_dir: Path) -> None:
     """A thin disk that is full, and is given more: the kernel forgets what it could not write."""
-    if reason := loops.unavailable():
-        pytest.skip(reason)
     source, thin = safe_dir / "set", safe_dir / "thin"
     source.mkdir()
     for number in range(40):
@@ -1118,8 +1105,6 @@ def test_what_a_killed_run_left_to_sweep_is_no_fault_of_a_read_only_target(
 
 def test_a_directory_that_the_target_cannot_hold_is_named(source: Path, safe_dir: Path) -> None:
     """As where its name is not UTF-8 and the target is NTFS, or it is too long for the target."""
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     root = safe_dir / "behind"
     root.mkdir()
     with failing_fs(root, [Rule("*/class-2", "mkdir", errno.EILSEQ)], where=safe_dir) as fs:

@@ -12,7 +12,7 @@ import pytest
 
 from hostprep.staging.processes.worker import Worker
 from tests.kit.compare import differences
-from tests.kit.failing_fs import Rule, failing_fs, unavailable
+from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite, run_hostprep
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -117,8 +117,6 @@ def test_of_many_some_are_named_and_the_others_counted(source: Path, target: Pat
 def test_what_cannot_be_read_is_no_other_content(
     source: Path, target: Path, safe_dir: Path
 ) -> None:
-    if reason := unavailable():
-        pytest.skip(reason)
     with failing_fs(source, where=safe_dir) as fs:
         hostprep("stage", fs.mount, "--to", target, "--name", "data")
         fs.tell(Rule("/class-1/images/003.bin", "read"))

@@ -24,7 +24,6 @@ import pytest
 
 from hostprep.cli.main import run
 from hostprep.cli.output import say
-from tests.kit import failing_fs as failing
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import HOSTPREP, Snapshot, hostprep, make_source, rewrite, snapshot
@@ -425,8 +424,6 @@ def test_a_killed_worker_is_named_and_the_work_is_kept(safe_dir: Path) -> None:
 
 
 def test_workers_that_wait_for_a_source_end_with_the_killed_run(safe_dir: Path, out: Path) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     source = make_source(safe_dir / "data", directories=30, files=40)
     with failing_fs(source, read_only=True, where=safe_dir) as fs:
         child = start(out, "stage", fs.mount, "--to", safe_dir / "fast", "--name", "data")

@@ -75,8 +75,6 @@ def test_many_readers_get_along_with_little_address_space(
     kib: int, source: Path, target: Path, safe_dir: Path
 ) -> None:
     """Each has a stack and a buffer of its own, and what is read back is mapped."""
-    if reason := far.unavailable():
-        pytest.skip(reason)
     (source / "large").write_bytes(bytes(range(256)) * (70 << 12))
     with far.far_source(source, safe_dir) as rig:
         done = run_hostprep("stage", rig.mount, "--to", target, prefix=limited(f"-v {kib}"))
@@ -88,8 +86,6 @@ def test_many_readers_get_along_with_little_address_space(
 
 
 def test_without_any_left_the_run_says_so(source: Path, target: Path, safe_dir: Path) -> None:
-    if reason := far.unavailable():
-        pytest.skip(reason)
     (source / "large").write_bytes(bytes(70 << 20))
     with far.far_source(source, safe_dir) as rig:
         for kib in range(36_000, 60_000, 4_000):

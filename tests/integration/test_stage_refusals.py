@@ -275,8 +275,6 @@ def test_a_private_directory_that_is_not_ours_is_refused(
 
 def test_too_little_space_is_refused_with_the_arithmetic(source: Path, safe_dir: Path) -> None:
     (source / "large").write_bytes(os.urandom(1 << 20) * 30)
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     with loops.loop_filesystem("ext4", 24 << 20, safe_dir) as small:
         before = snapshot(small)
         message = refused("stage", source, "--to", small)
@@ -388,8 +386,6 @@ def test_a_directory_in_a_volume_was_counted_with_it(source: Path, safe_dir: Pat
 
 
 def test_a_disk_is_no_memory(source: Path, safe_dir: Path) -> None:
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     with loops.loop_filesystem("ext4", 64 << 20, safe_dir) as disk:
         to = ("--to", disk, "--reserve", "100%")
         assert hostprep("stage", source, *to)["published"] is True
@@ -648,8 +644,6 @@ def test_results_go_to_stdout_and_everything_else_to_stderr(source: Path, target
 def test_on_a_terminal_there_is_progress_and_colour_only_if_wanted(
     no_color: str, source: Path, target: Path, safe_dir: Path
 ) -> None:
-    if reason := far.unavailable():
-        pytest.skip(reason)
     for number in range(60):
         (source / f"more-{number}").write_bytes(os.urandom(10_000))
     environment = {"TERM": "xterm-256color", **({"NO_COLOR": no_color} if no_color else {})}

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture
-def volume(safe_dir: Path) -> Path:
-    return safe_dir / "vol"
-
-
-@pytest.fixture
 def to(volume: Path) -> tuple[str | Path, ...]:
     return ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
 

@@ -27,7 +27,7 @@ from hostprep.staging.source.opening import open_source
 from hostprep.staging.stage import carry_out
 from tests.kit import loops
 from tests.kit.compare import differences
-from tests.kit.failing_fs import Rule, failing_fs, unavailable
+from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.hostile import make_hostile
 from tests.kit.stagecraft import make_source
 
@@ -37,8 +37,6 @@ FILES = 400
 @pytest.fixture
 def slow_disk(safe_dir: Path) -> Iterator[tuple[arm.ArmDisk, Path, int]]:
     """A disk with an arm and files on it, in an order that is not the directories'."""
-    if reason := arm.unavailable():
-        pytest.skip(reason)
     with arm.arm_disk(1 << 30, safe_dir) as disk:
         size_bytes, root = arm.write_scattered(disk, FILES, 50_000, 10)
         yield disk, root, size_bytes
@@ -93,8 +91,6 @@ def test_an_arm_that_is_cached_in_part_sweeps_once_over_the_rest(
 
 def test_an_arm_reads_files_larger_than_its_readahead_in_one_go(safe_dir: Path) -> None:
     """A hint brings no more than that of a file: it takes several to bring the file."""
-    if reason := arm.unavailable():
-        pytest.skip(reason)
     with arm.arm_disk(1 << 30, safe_dir) as disk:
         root = disk.mount / "data"
         root.mkdir()
@@ -110,8 +106,6 @@ def test_an_arm_reads_files_larger_than_its_readahead_in_one_go(safe_dir: Path) 
 @pytest.mark.timed
 def test_an_arm_behind_a_server_sweeps_once(safe_dir: Path) -> None:
     """The data lie in the order of inodes, as they were written; ext4 lists them in another."""
-    if reason := arm.unavailable():
-        pytest.skip(reason)
     with arm.arm_disk(1 << 30, safe_dir) as disk:
         root = disk.mount / "data"
         with disk.unmetered():
@@ -143,8 +137,6 @@ def test_a_cold_local_disk_is_asked_for_its_files_ahead(
     target: str, safe_dir: Path, tmp_path: Path
 ) -> None:
     """The hostile set: small files, many in a directory, large ones in ranges, holes, links."""
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     image, disk = tmp_path / "image", safe_dir / "disk"
     disk.mkdir()
     loops.make_filesystem(image, "ext4", 2 << 30)
@@ -174,8 +166,6 @@ def make_files(source: Path, count: int, size_bytes: int) -> Path:
 
 
 def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
-    if reason := far.unavailable():
-        pytest.skip(reason)
     source = safe_dir / "files"
     for number in range(300):
         folder = source / f"class-{number % 7}"
@@ -213,8 +203,6 @@ class Watching(Silent):
 
 def test_progress_does_not_wait_for_a_task_to_end(safe_dir: Path) -> None:
     """One reader has hundreds of files in hand at once, which may take minutes."""
-    if reason := far.unavailable():
-        pytest.skip(reason)
     source = make_source(safe_dir / "source", directories=2, files=40)
     watching = Watching()
     with far.far_source(source, safe_dir, request_seconds=0.02) as slow:
@@ -229,8 +217,6 @@ def test_progress_does_not_wait_for_a_task_to_end(safe_dir: Path) -> None:
 
 def test_a_few_files_that_are_far_away_are_asked_for_at_once_too(safe_dir: Path) -> None:
     """So few are copied without a worker process where they are in memory, and nowhere else."""
-    if reason := far.unavailable():
-        pytest.skip(reason)
     source = make_files(safe_dir / "files", 64, 30_000)
     with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
         document, _ = stage(slow.mount, safe_dir / "target", "--name", "files")
@@ -241,8 +227,6 @@ def test_a_few_files_that_are_far_away_are_asked_for_at_once_too(safe_dir: Path)
 
 def test_what_a_listing_brings_is_not_asked_for_again(safe_dir: Path) -> None:
     """The kernel lets a server send it (READDIRPLUS) only while somebody looks at what came."""
-    if reason := far.unavailable():
-        pytest.skip(reason)
     if not ctypes.util.find_library("fuse3"):
         pytest.skip("libfuse 2 knows no READDIRPLUS")
     source = safe_dir / "flat"
@@ -265,8 +249,6 @@ def slow_directories(safe_dir: Path, user_attributes: None) -> Iterator[far.FarS
 
     FUSE looks up one name of a directory at a time, so that few parents would be few at once.
     """
-    if reason := far.unavailable():
-        pytest.skip(reason)
     source = safe_dir / "directories"
     for number in range(400):
         folder = source / f"part-{number % 50}" / f"{number}"
@@ -311,8 +293,6 @@ def test_status_asks_a_slow_source_for_many_directories_at_once(
 
 
 def test_one_reader_on_request(safe_dir: Path) -> None:
-    if reason := far.unavailable():
-        pytest.skip(reason)
     source = make_files(safe_dir / "files", 20, 5000)
     with far.far_source(source, safe_dir) as slow:
         stage(slow.mount, safe_dir / "target", "--gentle", "--name", "files")
@@ -340,8 +320,6 @@ def test_all_of_a_gentle_command_steps_behind(safe_dir: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
 def test_a_gentle_run_that_is_interrupted_leaves_no_worker(number: int, safe_dir: Path) -> None:
     """Its workers are in a session of their own, where the signal of a terminal does not come."""
-    if reason := far.unavailable():
-        pytest.skip(reason)
     source = make_files(safe_dir / "files", 300, 5000)
     with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
         args = [sys.executable, "-m", "hostprep", "stage", str(slow.mount), "--gentle"]
@@ -365,7 +343,6 @@ def test_a_gentle_run_that_is_interrupted_leaves_no_worker(number: int, safe_dir
         assert not [worker for worker in workers if worker.is_running()]
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))
 @pytest.mark.parametrize("silent", ["source", "target"])
 def test_who_does_not_answer_is_named_and_ctrl_c_ends_the_waiting(
     silent: str, safe_dir: Path
@@ -391,7 +368,6 @@ def test_who_does_not_answer_is_named_and_ctrl_c_ends_the_waiting(
         assert os.listdir(safe_dir / "data") == ["file"]
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))
 @pytest.mark.parametrize("operation", ["readdir", "read"])
 def test_a_source_that_ceases_to_answer_leaves_ctrl_c_its_effect(
     operation: str, safe_dir: Path
@@ -411,7 +387,6 @@ def test_a_source_that_ceases_to_answer_leaves_ctrl_c_its_effect(
         assert run.returncode == 130
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))
 def test_a_target_that_does_not_answer_holds_neither_status_nor_check(safe_dir: Path) -> None:
     """Nor, deaf to Ctrl-C, what removes the data set."""
     (safe_dir / "beneath").mkdir()

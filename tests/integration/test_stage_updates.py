@@ -24,7 +24,6 @@ from hostprep.staging.publishing.publish import publish_update
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import folder
 from hostprep.staging.stage import carry_out
-from tests.kit import failing_fs as failing
 from tests.kit import loops
 from tests.kit.acls import ACCESS_ACL, access_acl
 from tests.kit.compare import differences
@@ -237,8 +236,6 @@ def test_a_default_acl_or_a_group_of_the_target_stays_out_of_the_copies(
 
 @pytest.mark.usefixtures("user_attributes")
 def test_attributes_that_the_target_cannot_hold_are_told(source: Path, safe_dir: Path) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     for path in ("class-1/images/003.bin", "hard", "empty"):
         os.setxattr(source / path, "user.note", b"x")
     (safe_dir / "behind").mkdir()
@@ -267,8 +264,6 @@ def test_what_a_folder_of_the_source_has_no_more_goes_with_the_next_run(
 
 
 def test_a_target_without_acls_gets_modes_that_let_nobody_in(source: Path, safe_dir: Path) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     for path in (source, source / "class-1", source / "hard"):
         os.setxattr(path, ACCESS_ACL, access_acl(0o700, user=7))
         assert path.stat().st_mode & 0o777 == 0o770
@@ -362,8 +357,6 @@ def test_a_dry_run_names_as_many_files_as_there_will_be(source: Path, target: Pa
 
 
 def test_times_beyond_what_the_target_keeps(safe_dir: Path) -> None:
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     source = make_source(safe_dir / "data")
     for path, year in (("class-0/images/000.bin", 2106), ("class-1", 2106), ("link", 1601)):
         moment = (year - 1970) * 31_556_952 * 10**9 + 7
@@ -388,8 +381,6 @@ def put(path: Path, data: bytes) -> None:
 def test_a_write_right_after_the_copy_is_seen_where_times_are_whole_seconds(
     size: int, safe_dir: Path
 ) -> None:
-    if reason := loops.unavailable("ext4"):
-        pytest.skip(reason)
     image, disk, target = (safe_dir / name for name in ("image", "disk", "target"))
     loops.make_filesystem(image, "ext4", (24 << 20) + size, ["-I", "128"])
     disk.mkdir()
@@ -412,8 +403,6 @@ def test_a_write_right_after_the_copy_is_seen_where_times_are_whole_seconds(
 def test_a_snapshot_of_what_holds_another_subvolume_is_up_to_date_once_staged(
     safe_dir: Path,
 ) -> None:
-    if reason := loops.unavailable("btrfs"):
-        pytest.skip(reason)
     with loops.loop_filesystem("btrfs", 128 << 20, safe_dir) as disk:
         for words in (
             ("create", disk / "data"),

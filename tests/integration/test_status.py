@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.kit import failing_fs as failing
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import (
     HOSTPREP,
@@ -261,8 +260,6 @@ def test_a_run_at_work_and_one_that_was_interrupted(source: Path, target: Path) 
 
 
 def test_a_source_that_hangs_is_left_after_a_while(source: Path, target: Path) -> None:
-    if reason := failing.unavailable():
-        pytest.skip(reason)
     with failing_fs(source, read_only=True, where=source.parent) as fs:
         hostprep("stage", fs.mount, "--to", target, "--name", "data")
         fs.tell(Rule("/class-1/images", "readdir", None, hang_seconds=60))

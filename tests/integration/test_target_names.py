@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import folding, loops
+from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.folding import folding_fs
 from tests.kit.stagecraft import hostprep, snapshot
 
-pytestmark = [
-    pytest.mark.usefixtures("state"),
-    pytest.mark.skipif(bool(folding.unavailable()), reason=str(folding.unavailable())),
-]
+pytestmark = pytest.mark.usefixtures("state")
 
 _TOOLS = {
     "exfat": (("mkfs.exfat",), ("mount.exfat-fuse", "-o", "umask=022")),
@@ -210,8 +207,6 @@ def test_links_that_the_target_cannot_hold_are_not_the_sources_fault(safe_dir: P
 
 
 def test_a_symlink_that_is_too_long_for_the_target_is_not_all_of_them(safe_dir: Path) -> None:
-    if reason := loops.unavailable("xfs"):
-        pytest.skip(reason)
     source = safe_dir / "data"
     write(source, file="content")
     (source / "long").symlink_to("x" * 2000)

@@ -40,11 +40,6 @@ from tests.kit.stagecraft import (
 pytestmark = pytest.mark.usefixtures("state")
 
 
-@pytest.fixture
-def volume(safe_dir: Path) -> Path:
-    return safe_dir / "volume"
-
-
 def into(volume: Path, *more: str) -> tuple[str, ...]:
     return ("--to-tmpfs", "64M", "--at", str(volume), "--reserve", "0", *more)
 

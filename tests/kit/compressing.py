@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.kit import serving
 from tests.kit.passthrough import ReadOnly, many_threads
-from tests.kit.serving import unavailable as unavailable
 
 
 class Compressing(ReadOnly):

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.kit import serving
-from tests.kit.serving import unavailable as unavailable
 
 
 @dataclass(frozen=True, slots=True)

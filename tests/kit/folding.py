@@ -18,7 +18,6 @@ from typing import Any
 
 from tests.kit import serving
 from tests.kit.passthrough import ReadWrite, many_threads
-from tests.kit.serving import unavailable as unavailable
 
 
 def _decomposed(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import shutil
 import struct
@@ -42,6 +43,11 @@ _MKFS: dict[Kind, tuple[str, ...]] = {
 SMALLEST_BYTES: dict[Kind, int] = {"ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 128 << 20}
 
 
+class Unavailable(Exception):
+    """What is served or mounted for tests cannot be had here; those that ask for it are skipped."""
+
+
+@functools.cache
 def unavailable(kind: Kind = "ext4") -> str | None:
     """Return why a loop file system cannot be made here, or None where it can."""
     if os.geteuid() != 0:
@@ -126,7 +132,8 @@ def loop_filesystem(
 ) -> Iterator[Path]:
     """Make a file system of ``kind`` in a sparse file below ``where``; yield its mount point.
 
-    ValueError where ``size_bytes`` is less than ``SMALLEST_BYTES[kind]``, which mkfs would refuse.
+    Raises ``Unavailable``, and ValueError where ``size_bytes`` is less than
+    ``SMALLEST_BYTES[kind]``, which mkfs would refuse.
     """
     name = f"{kind}-{uuid.uuid4().hex[:8]}"
     image, point = where / f"{name}.img", where / name
@@ -144,8 +151,10 @@ def loop_filesystem(
 def make_filesystem(image: Path, kind: Kind, size_bytes: int, options: Sequence[str] = ()) -> None:
     """Make the sparse file ``image`` with an empty file system of ``kind`` in it.
 
-    ``options`` are added to mkfs's, and win over them.
+    ``options`` are added to mkfs's, and win over them. Raises ``Unavailable``.
     """
+    if reason := unavailable(kind):
+        raise Unavailable(reason)
     if size_bytes < SMALLEST_BYTES[kind]:
         raise ValueError(f"{kind} needs at least {SMALLEST_BYTES[kind]} bytes, not {size_bytes}")
     with open(image, "xb") as file:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import functools
 import importlib.util
 import json
 import logging
@@ -28,7 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kit.loops import unmount
+from tests.kit.loops import Unavailable, unmount
 
 START_SECONDS = 20.0
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -37,6 +38,7 @@ _PR_SET_TIMERSLACK = 29
 Config = dict[str, Any]
 
 
+@functools.cache
 def unavailable() -> str | None:
     """Return why FUSE file systems cannot be served here, or None where they can."""
     if os.geteuid() != 0:
@@ -62,9 +64,11 @@ def served(
     """Run ``python -m module`` and have its file system at ``point`` while the block lasts.
 
     ``on_top``: mount points to unmount before ``point`` when it ends. Whoever still uses the file
-    system ``grace_seconds`` later gets errors. RuntimeError with what the process said, where it
-    does not come up within ``START_SECONDS``.
+    system ``grace_seconds`` later gets errors. ``Unavailable`` where there is no FUSE, RuntimeError
+    with what the process said where it does not come up within ``START_SECONDS``.
     """
+    if reason := unavailable():
+        raise Unavailable(reason)
     ours, theirs = socket.socketpair()
     settings = {
         "config": config,

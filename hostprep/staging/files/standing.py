@@ -97,7 +97,7 @@ def stands(
         if there is None:
             return None
         own, subdirectories = there
-        hashed = (total % (1 << 128)).to_bytes(16, "big")
+        hashed = digest.packed(total)
         return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, mixed
     return None
 

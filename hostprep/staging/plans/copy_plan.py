@@ -218,6 +218,7 @@ def count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals
 
 
 def plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
+    """Add an entry that is copied or linked by itself, not in a batch of others."""
     if entry.nlink > 1:
         plan.linked.append((directory, entry))
     elif entry.is_sparse:

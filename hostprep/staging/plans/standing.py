@@ -13,6 +13,7 @@ from hostprep.dataclass import dataclass
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.processes.job import Job, Large
 from hostprep.staging.processes.pool import OnResult, Pool
+from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import Plain, is_slow
@@ -157,11 +158,11 @@ def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Stan
     """Return what is known of a directory that stands."""
     first, *others = map(marshal.loads, looked.parts)
     files, size_bytes, hashed, unverified, below, folders, own, mixed = first
-    total = int.from_bytes(hashed, "big")
+    total = digest.unpacked(hashed)
     for more in others:
         files += more[0]
         size_bytes += more[1]
-        total += int.from_bytes(more[2], "big")
+        total += digest.unpacked(more[2])
         unverified |= more[3]
         below += more[4]
         folders += more[5]

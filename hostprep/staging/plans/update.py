@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from hostprep.errors import Refused
@@ -81,8 +81,7 @@ def plan_update(
             if looked is not None and published.is_there(directory):
                 stands = as_standing(directory, looked, manifest)
                 published.take(directory, stands)
-                for record in stands.directories:
-                    recorded["" if record.name == "." else join(directory, record.name)] = record
+                _note_directories(recorded, directory, stands.directories)
                 keep_standing(plan, stands)
                 if not _directory_stands(entry, recorded.get(directory), stands.own):
                     plan.make_directories.append(directory)
@@ -93,7 +92,7 @@ def plan_update(
             else:
                 batches: list[list[Batch]] = []
                 for part in sides.parts(listing):
-                    _note_directories(recorded, directory, part.manifest)
+                    _note_directories(recorded, directory, part.manifest.values())
                     diff = diff_directory(
                         part.source,
                         manifest=_without(part.manifest, directory, suspect),
@@ -183,11 +182,11 @@ def _apply_diff(
 
 
 def _note_directories(
-    recorded: dict[str, Recorded], directory: str, known: Mapping[str, Recorded]
+    recorded: dict[str, Recorded], directory: str, known: Iterable[Recorded]
 ) -> None:
-    for name, record in known.items():
+    for record in known:
         if record.kind == "d":
-            recorded["" if name == "." else join(directory, name)] = record
+            recorded["" if record.name == "." else join(directory, record.name)] = record
 
 
 def _keep_unread(plan: CopyPlan, top: str, sides: Sides, recorded: dict[str, Recorded]) -> None:
@@ -198,7 +197,7 @@ def _keep_unread(plan: CopyPlan, top: str, sides: Sides, recorded: dict[str, Rec
         if directory != top and not directory.startswith(top + "/"):
             continue
         for known, here in sides.staged(directory):
-            _note_directories(recorded, directory, known)
+            _note_directories(recorded, directory, known.values())
             keep_published(plan, directory, known.values(), here)
 
 

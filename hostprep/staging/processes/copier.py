@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import marshal
 import os
+from dataclasses import field
 from stat import S_IMODE, S_ISLNK
 from time import monotonic
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import knows_other_users
 from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.directories import finish_directory
@@ -36,28 +38,19 @@ _JOURNAL_SECONDS = 0.5
 MOST_NAMED = 10
 
 
+@dataclass(slots=True)
 class _Tally:
     """What came of a task so far; ``total`` is the plain sum of digest terms."""
 
-    __slots__ = (
-        "bytes",
-        "files",
-        "holes",
-        "linked",
-        "modes",
-        "outward",
-        "problems",
-        "total",
-        "unfinished",
-    )
-
-    def __init__(self) -> None:
-        self.files = self.bytes = self.holes = self.total = 0
-        self.outward: list[str] = []
-        self.problems: list[tuple[str, str]] = []
-        self.linked: list[tuple[str, tuple[Any, ...], str | None]] = []
-        self.unfinished: set[str] = set()
-        self.modes: list[tuple[str, int]] = []
+    files: int = 0
+    bytes: int = 0
+    holes: int = 0
+    total: int = 0
+    outward: list[str] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    linked: list[tuple[str, tuple[Any, ...], str | None]] = field(default_factory=list)
+    unfinished: set[str] = field(default_factory=set)
+    modes: list[tuple[str, int]] = field(default_factory=list)
 
 
 class Copier:
@@ -160,7 +153,7 @@ class Copier:
                 due = monotonic() + _JOURNAL_SECONDS
         self.record(journal)
         lost = self.lost_xattrs()
-        total = (tally.total % (1 << 128)).to_bytes(16, "big")
+        total = digest.packed(tally.total)
         outward = len(tally.outward), tally.outward[:MOST_NAMED]
         sizes = tally.bytes, tally.holes
         finished = list(tally.unfinished), tally.modes

@@ -155,7 +155,7 @@ class Worker:
         group = path if entry.nlink > 1 else ""
         self._copier.record([(directory, [encode_record(*record(entry, "f", content, group))])])
         total = digest.entry_term("f", path, content) if content is not None else 0
-        return total.to_bytes(16, "big"), content, None, self._copier.lost_xattrs()
+        return digest.packed(total), content, None, self._copier.lost_xattrs()
 
     def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | None:
         """Return a source file's entry as it is now, None where it is gone."""

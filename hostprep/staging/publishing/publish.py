@@ -15,7 +15,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
-from hostprep.staging.tree import entry_of, walk
+from hostprep.staging.tree import entry_at, walk
 from hostprep.system.renaming import rename_new
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
@@ -117,7 +117,7 @@ def check_places(
                     count.add()
                     if name in versions and name not in promised:
                         continue
-                    here = _entry(name, target_dir)
+                    here = entry_at(name, target_dir)
                     if here is None or _is_one_of(versions.get(name, ()), here):
                         continue
                     if not takes(tree, join(directory, name)):
@@ -169,12 +169,12 @@ def publish_update(
             except FileNotFoundError:
                 continue  # somebody was faster
             for names, known in manifest.of(parent, [path.rpartition("/")[2] for path in paths]):
-                here = {name: entry for name in names if (entry := _entry(name, target_dir))}
+                here = {name: entry for name in names if (entry := entry_at(name, target_dir))}
                 records = known.records(here)
                 for name in names:
                     count.add()
                     # Right before it goes once more: the others of the directory took a while.
-                    entry = _entry(name, target_dir) if name in here else None
+                    entry = entry_at(name, target_dir) if name in here else None
                     if entry is None:
                         continue
                     if name in records and not records[name].present_as(entry):
@@ -216,7 +216,7 @@ def _place(name: str, prepared_dir: int, target_dir: int, promised: Sequence[Rec
     try:
         rename_new(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
     except FileExistsError:
-        there = _entry(name, target_dir)
+        there = entry_at(name, target_dir)
         if there is None or stat.S_ISDIR(there.mode) or not _is_one_of(promised, there):
             return False
         os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
@@ -275,13 +275,6 @@ def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the directories of the private tree, with the names of what is no directory."""
     for directory, entries in walk(tree_fd, ours=True):
         yield directory, [entry[0] for entry in entries if not stat.S_ISDIR(entry[1])]
-
-
-def _entry(name: str, directory_fd: int) -> Entry | None:
-    try:
-        return entry_of(name, os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
-    except FileNotFoundError:
-        return None
 
 
 def _appeared(path: str) -> HostprepError:

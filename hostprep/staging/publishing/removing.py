@@ -20,7 +20,7 @@ from hostprep.staging.record.manifest import (
 )
 from hostprep.staging.record.records import Record, folder
 from hostprep.staging.target.owned import GONE, private_name
-from hostprep.staging.tree import entry_of
+from hostprep.staging.tree import entry_at
 from hostprep.system.flushing import flush_file_system
 from hostprep.system.renaming import rename_new
 from hostprep.system.trees import (
@@ -191,9 +191,8 @@ def _looked_at(
     for names, known in manifest.of(directory, names_in(descriptor)):
         versions = known.versions()
         for name in names:
-            try:
-                entry = entry_of(name, os.stat(name, dir_fd=descriptor, follow_symlinks=False))
-            except FileNotFoundError:
+            entry = entry_at(name, descriptor)
+            if entry is None:
                 continue
             found = None
             # Of an update that was cut short both are on record: what was there, what was to come.

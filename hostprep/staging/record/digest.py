@@ -47,6 +47,16 @@ def subtract(total: int, term: int) -> int:
     return (total - term) % _MODULUS
 
 
+def packed(total: int) -> bytes:
+    """Return a sum of terms, also a plain one, as it travels between processes: in 16 bytes."""
+    return (total % _MODULUS).to_bytes(16, "big")
+
+
+def unpacked(total: bytes) -> int:
+    """Return the sum that was ``packed``."""
+    return int.from_bytes(total, "big")
+
+
 def to_hex(total: int) -> str:
     """Return the digest of a data set as it is printed, with its algorithm."""
     return f"xxh3sum:{total:032x}"

@@ -103,7 +103,7 @@ def scan_tree(
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
     job = Job(source_fd, from_server=from_server, gentle=gentle)
-    found = _Found(Scan(), from_server=from_server)
+    found = _Found(from_server=from_server)
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     slow = False
@@ -180,8 +180,8 @@ class _Found:
     ``entries`` looked at.
     """
 
-    def __init__(self, scan: Scan, *, from_server: bool) -> None:
-        self.scan = scan
+    def __init__(self, *, from_server: bool) -> None:
+        self.scan = Scan()
         self._from_server = from_server
         self.pending = deque([""])
         self.large: deque[_Large] = deque()
@@ -222,14 +222,28 @@ class _Found:
         return count
 
     def _add(self, directory: str, there: tuple[Any, ...]) -> list[str]:
-        found = _add(self.scan, directory, there)
-        # A server numbers its directories as it likes.
-        for path in () if self._from_server else found:
-            entry = self.scan.directories[path]
-            if _is_snapshots_gap(entry):
-                parent = self.scan.directories[directory]
-                self.scan.directories[path] = entry._replace(mtime_ns=parent.mtime_ns)
-                self.scan.skipped.append(Skipped(path, _GAP))
+        """Add what workers found in a directory, and return the paths of its subdirectories."""
+        scan = self.scan
+        subdirectories, specials, singles, batches, error = there
+        if error is not None:
+            scan.skipped.append(Skipped(directory or ".", error, failed=True))
+            scan.unreadable.add(directory)
+            return []
+        for name, mode in specials:
+            scan.skipped.append(Skipped(join(directory, name), describe_special(mode)))
+        found = []
+        for item in subdirectories:
+            entry = Entry._make(item)
+            path = join(directory, entry.name)
+            # A server numbers its directories as it likes.
+            if not self._from_server and _is_snapshots_gap(entry):
+                entry = entry._replace(mtime_ns=scan.directories[directory].mtime_ns)
+                scan.skipped.append(Skipped(path, _GAP))
+            scan.directories[path] = entry
+            found.append(path)
+        packed = tuple([Batch(directory, *batch) for batch in batches])
+        alone = tuple([Entry._make(item) for item in singles])
+        scan.listings.append(Listing(directory, packed, alone))
         return found
 
 
@@ -271,27 +285,6 @@ class _Large:
         parts = [part for part in self._parts if part is not None]
         kinds = (list(chain.from_iterable(part[kind] for part in parts)) for kind in range(4))
         return *kinds, next((part[4] for part in parts if part[4] is not None), None)
-
-
-def _add(scan: Scan, directory: str, there: tuple[Any, ...]) -> list[str]:
-    """Add what workers found in one directory, and return the paths of its subdirectories."""
-    subdirectories, specials, singles, batches, error = there
-    if error is not None:
-        scan.skipped.append(Skipped(directory or ".", error, failed=True))
-        scan.unreadable.add(directory)
-        return []
-    for name, mode in specials:
-        scan.skipped.append(Skipped(join(directory, name), describe_special(mode)))
-    found = []
-    for item in subdirectories:
-        entry = Entry._make(item)
-        path = join(directory, entry.name)
-        scan.directories[path] = entry
-        found.append(path)
-    packed = tuple([Batch(directory, *batch) for batch in batches])
-    alone = tuple([Entry._make(item) for item in singles])
-    scan.listings.append(Listing(directory, packed, alone))
-    return found
 
 
 def _is_snapshots_gap(entry: Entry) -> bool:
