@@ -93,8 +93,9 @@ def _steady() -> None:
     A file that is opened while 0, 1 or 2 is free would become a standard stream. In place of a
     closed stdout is one that takes nothing: a result must not get lost unnoticed. What an encoding
     does not have is written as an escape. What root makes nobody else can write to and everybody
-    can read, as those must who wait for a data set. Where SIGCHLD is ignored the kernel keeps no
-    exit status, and every command would seem to have succeeded.
+    can read, as those must who wait for a data set; what a user makes not everybody can write to.
+    Where SIGCHLD is ignored the kernel keeps no exit status, and every command would seem to have
+    succeeded.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for descriptor in (0, 1, 2):
@@ -111,8 +112,10 @@ def _steady() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if os.geteuid() == 0:
-        os.umask(0o022)
+    umask = os.umask(0o022)
+    if os.geteuid() != 0:
+        # Records that everybody can write to would be refused by the next run.
+        os.umask(umask | 0o002)
 
 
 @as_keyboard_interrupt()

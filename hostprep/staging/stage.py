@@ -165,6 +165,7 @@ class _Work:
                 return result_of(plan, copied, None, [], live, changed=True, published=False)
             record, before = self._record(copied, partial=bool(failed)), plan.previous
             if before is not None and came_to_nothing(plan, copied, record, before):
+                before = dataclasses.replace(before, skipped=record.skipped)  # as it is told now
                 self._save(before, "staged")
                 self._clean_up()
                 return result_of(plan, copied, before, [], live, changed=False, published=True)

@@ -44,7 +44,8 @@ def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Rec
 
     ``record`` is that of the data set with what this run copied, ``before`` that of the run before.
     Published again it would be the same in all but the time, and whoever reacts to a change would
-    do so at every run.
+    do so at every run. Why something is missing is no part of that: of a file with several names
+    it is told of the one that was come upon first, and which that is depends on who was quicker.
     """
     files = plan.files
     if not plan.published:
@@ -65,4 +66,8 @@ def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Rec
         needed_inodes=before.needed_inodes,
     )
     # That of a run that was cut short has another phase.
-    return same == before and set(record.skipped) == set(before.skipped)
+    return same == before and _missing(record) == _missing(before)
+
+
+def _missing(record: Record) -> set[tuple[str, bool]]:
+    return {(item.path, item.failed) for item in record.skipped}

@@ -267,6 +267,23 @@ def test_neither_the_encoding_nor_the_umask_of_the_caller_matters(home: Path, um
         ] == []
 
 
+def test_records_of_a_user_are_never_such_as_the_next_run_refuses() -> None:
+    program = (
+        "import os\n"
+        "from hostprep.cli.main import _steady\n"
+        "if os.geteuid() == 0:\n"
+        "    os.setuid(65534)\n"
+        "for before in 0, 0o77:\n"
+        "    os.umask(before)\n"
+        "    _steady()\n"
+        "    print(f'{os.umask(0):o}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["2", "77"], done.stderr
+
+
 def test_a_command_that_fails_is_seen_to_though_the_caller_ignores_its_children() -> None:
     script = (
         "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"

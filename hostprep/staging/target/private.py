@@ -163,7 +163,14 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
     """Make the private directory and return its descriptor."""
     name = private_name(os.path.basename(purpose["target"]))
     os.mkdir(name, 0o700, dir_fd=parent_fd)
-    descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    try:
+        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except PermissionError:
+        # The target's default ACL, or the umask, closes to this user what they make there. Left
+        # behind, the next run would take it for somebody else's.
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=parent_fd)
+        raise
     try:
         # Who owns the target can put a directory of theirs in the place of one that was just made:
         # what is in one stays theirs.

@@ -191,6 +191,23 @@ def test_what_an_early_version_left_of_an_unstaging_is_said_to_be_that(
     assert caught.value.hint is not None and "early versions" not in caught.value.hint
 
 
+def test_what_cannot_be_opened_as_it_was_made_is_not_left(tmp_path: Path, parent_fd: int) -> None:
+    """As where a default ACL of the target closes to its owner what is made there."""
+    is_root = os.geteuid() == 0
+    before = os.umask(0o777)
+    try:
+        if is_root:
+            os.chown(tmp_path, 65534, -1)
+            os.seteuid(65534)
+        with pytest.raises(PermissionError):
+            prepare(parent_fd, {"target": str(tmp_path / "data")})
+    finally:
+        if is_root:
+            os.seteuid(0)
+        os.umask(before)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_exchanged_as_it_is_made_is_refused_and_stays(
     tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
