@@ -59,7 +59,8 @@ def wait(
         emit_json("wait", fields, ok=not errors)
     for each in waited:
         if each.ready and not as_json:
-            emit_text(printable(f"{each.name} is ready: {each.target}"))
+            caveat = f" ({each.state.caveat})" if each.state.caveat else ""
+            emit_text(printable(f"{each.name} is ready: {each.target}{caveat}"))
     for error in errors:
         say_error(error)
     if errors:

@@ -46,11 +46,15 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BootState:
-    """How far a data set is, and why; ``hint`` says what to do where it failed."""
+    """How far a data set is, and why; ``hint`` says what to do where it failed.
+
+    ``caveat``, also the end of the reason, says why not all of it was looked at.
+    """
 
     state: Stage
     reason: str
     hint: str | None = None
+    caveat: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

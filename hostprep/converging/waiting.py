@@ -183,7 +183,7 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
     try:
         return _judge_look(state, inspect_target(record, seconds=seconds), record)
     except PermissionError:  # whoever waits need not be who reads it
-        return replace(state, reason=f"{state.reason}; this user may not look at all of it")
+        return _with_caveat(state, "this user may not look at all of it")
     except DamagedManifest as damaged:
         return BootState(Stage.FAILED, f"it cannot be looked at: {damaged.found}", damaged.anew)
     except (OSError, HostprepError) as error:
@@ -196,11 +196,15 @@ def _judge_look(state: BootState, found: Inspected, record: Record) -> BootState
     if not wrong and found.whole:
         return state
     if not wrong:
-        return replace(state, reason=f"{state.reason}; there was time to look at {compared}")
+        return _with_caveat(state, f"there was time to look at {compared}")
     # The same words at each look: of a part, it is another part each time.
     how_many = f"{wrong:,} of {format_count(found.known, 'entry')}" if found.whole else "entries"
     reason = f"{how_many} on {record.target} are missing, or not as they were staged"
     return BootState(Stage.FAILED, reason, _AGAIN)
+
+
+def _with_caveat(state: BootState, caveat: str) -> BootState:
+    return replace(state, reason=f"{state.reason}; {caveat}", caveat=caveat)
 
 
 def _without_service(dataset: DatasetStatus) -> BootState:

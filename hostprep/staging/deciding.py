@@ -292,7 +292,7 @@ def _plan_files(
         stack.callback(manifest.close)
         full_check = request.full_check and published_fd is not None
         # By which an interrupted run's copies would be taken up, their source not read again.
-        journal = ManifestIndex([] if full_check else journals)
+        journal = ManifestIndex([] if request.full_check else journals)
         stack.callback(journal.close)
 
         storage_class = locate(request.parent).storage_class

@@ -10,6 +10,7 @@ from subprocess import PIPE
 
 import pytest
 
+from hostprep.cli.main import run
 from hostprep.converging.boot_record import BootRecord, save_boot_record
 from hostprep.staging.inspection import Inspected, inspect_target
 from hostprep.staging.record.records import Record
@@ -219,13 +220,18 @@ def test_what_others_added_is_no_hindrance(source: Path, fast: Path) -> None:
 
 
 def test_where_there_is_no_time_to_look_at_all_it_says_so(
-    source: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path,
+    fast: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     source = make_source(source.parent / "large", directories=1, files=200)
     hostprep("stage", source, "--to", fast)
     monkeypatch.setattr("hostprep.converging.waiting._LOOK_SECONDS", 0.0)
     (found,) = hostprep("wait", "large")["datasets"]
     assert found["ready"] and "there was time to look at" in found["reason"]
+    assert run(["wait", "large"]) == 0
+    assert "/large (there was time to look at 0 of " in capsys.readouterr().out
     for file in (fast / "large/class-0/images").iterdir():
         file.unlink()
     error = hostprep("wait", "large", expect=1)["error"]

@@ -98,11 +98,15 @@ def test_what_lstat_hardly_tells_of_is_not_taken_for_done(
     assert hostprep(*stage)["changed"] is False
 
 
-def test_a_full_check_takes_nothing_up(source: Path, target: Path, out: Path) -> None:
+@pytest.mark.parametrize("published", [True, False])
+def test_a_full_check_takes_nothing_up(
+    published: bool, source: Path, target: Path, out: Path
+) -> None:
     stage, file = ("stage", source, "--to", target), source / "class-1/images/003.bin"
-    hostprep(*stage)
+    if published:
+        hostprep(*stage)
     rewrite(file, b"another")
-    killed(out, _PUBLISHING, *stage)
+    killed(out, _PUBLISHING if published else "hostprep.staging.stage.publish_new", *stage)
     flip_bit(file)
     assert hostprep(*stage, "--full-check", "--dry-run")["resume_files"] == 0
     assert hostprep(*stage, "--full-check")["resumed_files"] == 0
