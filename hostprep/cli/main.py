@@ -259,6 +259,8 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
         taken = {name for each in context.command.params for name in each.opts} if context else ()
         if "--dry-run" in taken:
             alike = [each for each in error.possibilities or () if each != "--help"]
+            if error.option_name == "-n" and "--name" in taken:
+                alike.append("--name")
             error.possibilities = ["--dry-run", *alike]
     message = _TYPES.sub(
         lambda found: f"is not a {'whole ' if found[1].startswith('int') else ''}number",

@@ -217,7 +217,8 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
 def _not_loaded(unit: str, state: str) -> str:
     """Return what helps where systemd has not loaded the unit; ``state`` is its LoadState."""
     if state == "masked":  # by somebody: `apply` leaves that alone
-        return f"`systemctl unmask {shlex.quote(unit)}`, then `hostprep apply`; {_NOT_WANTED}"
+        unmask = f"`systemctl unmask {shlex.quote(unit)}`, then `hostprep apply`"
+        return f"{unmask}, with --prune where the spec stages it no more at boot"
     if state == "not-found":
         return f"`hostprep apply` writes it anew and stages the data set; {_NOT_WANTED}"
     return (

@@ -105,12 +105,35 @@ def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
     What is mounted upon another has that for its parent. The order alone does not tell: one that
     was moved there (``mount --move``) may be listed before what it covers.
     """
-    here = [mount for mount in mounts if mount.target == target]
+    known = tuple(mounts)
+    here = [mount for mount in known if mount.target == target]
+    if here[1:] and (reached := _reached(target, known)) is not None:
+        return reached
+    # It is hidden as a whole, or the root of this process is no mount.
     found, below = (here[-1] if here else None), set()
     while found is not None and found.mount_id not in below:
         below.add(found.mount_id)
         upon = [mount for mount in here if mount.parent_id == found.mount_id]
         found = upon[-1] if upon else found
+    return found
+
+
+def _reached(target: str, mounts: Iterable[Mount]) -> Mount | None:
+    """Return the mount that a lookup of ``target`` comes upon there, if it comes upon one.
+
+    It begins at the root of the process, and at what is mounted upon that it does not look.
+    """
+    upon = {(mount.parent_id, mount.target): mount for mount in mounts}
+    roots = [mount for mount in mounts if mount.target == "/"]
+    # Old kernels list what the initramfs lay in, which nobody has for a root any more.
+    here = next((mount for mount in roots if mount.fstype != "rootfs"), None)
+    if here is None or target == "/":
+        return here
+    found = None
+    for end in [*(end for end, each in enumerate(target) if each == "/" and end), len(target)]:
+        place, found = target[:end], None
+        while (step := upon.pop((here.mount_id, place), None)) is not None:
+            here = found = step
     return found
 
 
@@ -123,7 +146,8 @@ def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
     """Return the last mount on a directory above ``hidden`` that covers it.
 
     It came after it, or was moved there: then it lies on the same mount as what leads to
-    ``hidden``. What ``hidden`` itself lies on covers nothing of it, however it is listed.
+    ``hidden``. What ``hidden`` itself lies on covers nothing of it, however it is listed, nor does
+    what is mounted upon the root: a lookup begins below that.
     """
     known = tuple(mounts)
     by_id = {mount.mount_id: mount for mount in known}
@@ -135,7 +159,7 @@ def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
     over, later = None, False
     for mount in known:
         later = later or mount.mount_id == hidden.mount_id
-        if mount.target == hidden.target or not lies_in(hidden.target, mount.target):
+        if mount.target in ("/", hidden.target) or not lies_in(hidden.target, mount.target):
             continue
         beside = way.get(mount.parent_id) if mount.parent_id in by_id else None
         moved = beside not in (None, mount) and lies_in(beside.target, mount.target)

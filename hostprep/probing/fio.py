@@ -5,6 +5,7 @@ The traps are noted where they are avoided; numbers are issues of axboe/fio.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import MEND_HINT, HostprepError, Inconclusive, reading_hint
-from hostprep.kinds import is_count
+from hostprep.kinds import is_amount, is_count
 from hostprep.probing.counters import Meter
 from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency, Load
 from hostprep.system.run import CommandFailed, Completed, run, start
@@ -243,9 +244,10 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Lo
     # The exit status counts jobs that failed; an error can be in the job alone, too.
     error = result.get("error")
     if done.returncode != 0 or error:
+        known = is_count(error) and error in errno.errorcode
         if not done.stderr.strip():  # else it would be the end of the JSON
-            said = os.strerror(error) if error else "it was ended before it was done"
-        hint = reading_hint(OSError(error, said)) if isinstance(error, int) else MEND_HINT
+            said = os.strerror(error) if known else "it was ended before it was done"
+        hint = reading_hint(OSError(error, said)) if known else MEND_HINT
         raise FioFailed(f"`{line}` failed (status {done.returncode}, error {error}): {said}", hint)
     read = result["read"]
     if 0 in (read["io_bytes"], read["runtime"], read["total_ios"]):
@@ -266,7 +268,10 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Lo
 def _latency(read: dict[str, Any]) -> Latency | None:
     try:
         percentiles = read["lat_ns"]["percentile"]
-        p50, p95, p99 = (percentiles[f"{share}.000000"] / 1e9 for share in (50, 95, 99))
+        told = [percentiles[f"{share}.000000"] for share in (50, 95, 99)]
     except (KeyError, TypeError):
+        told = []
+    if not told or not all(map(is_amount, told)):
         return None  # not told, or in another form than that of the versions known
+    p50, p95, p99 = (each / 1e9 for each in told)
     return Latency(p50, p95, p99)

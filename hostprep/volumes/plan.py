@@ -236,7 +236,7 @@ def _check_read_only_here(facts: VolumeFacts) -> None:
         raise Refused(
             f"{facts.path} is read-only at this mount point alone, and a remount would make it so"
             " wherever else it is mounted; nothing was changed.",
-            f"mount -o remount,rw {shlex.quote(facts.path)}, and run the same command again;"
+            f"mount -o remount,bind,rw {shlex.quote(facts.path)}, and run the same command again;"
             f" then mount -o remount,bind,ro {shlex.quote(facts.path)}",
         )
 

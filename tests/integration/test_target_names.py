@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import loops
+from tests.kit import loops, serving
 from tests.kit.compare import differences
 from tests.kit.folding import folding_fs
 from tests.kit.stagecraft import hostprep, snapshot
@@ -151,7 +151,7 @@ def test_exfat_folds_names_and_ntfs_does_not(kind: str, code: int, safe_dir: Pat
     with image.open("wb") as file:
         file.truncate(64 << 20)
     make, serve = _TOOLS[kind]
-    if reason := loops.unavailable():
+    if reason := loops.unavailable() or serving.unavailable():
         pytest.skip(reason)
     if not (shutil.which(make[0]) and shutil.which(serve[0])):
         pytest.skip(f"{make[0]} or {serve[0]} is not installed")

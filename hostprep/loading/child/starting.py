@@ -18,6 +18,10 @@ from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
 from hostprep.units import format_count
 
 _NOTHING = object()
+_ENDED_EARLY = (
+    "a StopIteration that the data set or collate_fn raises ends an epoch without a word, in a"
+    " training, too"
+)
 
 
 class Batches:
@@ -38,7 +42,7 @@ class Batches:
     ) -> None:
         """``again`` starts the next epoch, of which ``epochs`` were begun.
 
-        ``length`` is how many samples there should be, where that is known.
+        ``length`` is what it says of itself, in samples or batches, where it does.
         """
         self.came = 0
         self.epochs = 0
@@ -62,11 +66,8 @@ class Batches:
         if batch is _NOTHING:
             if not self.came and self._length:
                 raise Inconclusive(
-                    f"{self._description} gave no batch, though it has"
-                    f" {format_count(self._length, 'sample')}.",
-                    "a StopIteration that the data set or collate_fn raises ends an epoch without a"
-                    " word, in a training, too: see where it calls next(), or what its sampler"
-                    " gives",
+                    f"{self._description} gave no batch, though its length is {self._length:,}.",
+                    f"{_ENDED_EARLY}: see where it calls next(), or what its sampler gives",
                 )
             if not self.came:
                 raise Inconclusive(f"{self._description} is empty: it has no samples to time.")
@@ -74,7 +75,7 @@ class Batches:
                 f"{self._description} ended after {format_count(self.came, 'batch')}, too few to"
                 " take a rate.",
                 "give a loader with more samples, or a smaller --batch-size; one that can be"
-                " iterated again",
+                f" iterated again; where it has more, {_ENDED_EARLY}",
             )
         self.came += 1
         self._held = batch

@@ -95,8 +95,8 @@ def list_samples(directory: str) -> Listing:
     shards = sum(map(_is_shard, chosen))
     if kind == "bytes" and 2 * shards > len(chosen):
         raise OwnLoaderWanted(
-            f"the files below {directory} are shards, such as {chosen[0]}: how many samples each"
-            " of them holds only your loader knows. Nothing was measured.",
+            f"the files below {directory} are of a kind that holds many samples each, mostly, such"
+            f" as {chosen[0]}: how many there are only your loader knows. Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
     suffixes = Counter(_suffix(name) for name in chosen)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.context import Context
+
+if TYPE_CHECKING:
+    from hostprep.system.unit_commands import UnitCommand
+
+# What stands for something else in a unit's line, or in a shell's that it runs.
+_PUT_IN = re.compile(r"[%$\\'\"`]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +85,23 @@ def _what_it_runs(unit: Path, name: str) -> dict[str, str | None]:
     from hostprep.system.unit_commands import unit_commands
 
     commands, reset_by = unit_commands(unit)
-    ours = [each for each in commands if f" restage {name} " in f" {' '.join(each.words)} "]
-    if not ours:
-        return {"overridden_by": None if reset_by is None else str(reset_by)}
-    if _is_gone(program := ours[0].words[0]):
-        drop_in = ours[0].drop_in
-        return {"lost_program": program, "lost_in": None if drop_in is None else str(drop_in)}
+    stages = re.compile(rf"\brestage\s+['\"]?{re.escape(name)}(?![\w.-])")
+    ours = next((each for each in commands if stages.search(" ".join(each.words))), None)
+    if ours is None:
+        if reset_by is None or any(map(_may_stage, commands)):
+            return {}
+        return {"overridden_by": str(reset_by)}
+    before = itertools.takewhile(lambda word: "restage" not in word, ours.words)
+    for number, program in enumerate(before):
+        if (number == 0 or os.path.basename(program) == "hostprep") and _is_gone(program):
+            drop_in = ours.drop_in
+            return {"lost_program": program, "lost_in": None if drop_in is None else str(drop_in)}
     return {}
+
+
+def _may_stage(command: UnitCommand) -> bool:
+    """Whether it may be one that stages: what systemd or a shell puts in is not known here."""
+    return not command.words or ("restage" in command.text and bool(_PUT_IN.search(command.text)))
 
 
 def _is_gone(program: str) -> bool:

@@ -41,6 +41,12 @@ class VolumeLook:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
         return hint_outside_of_jobs(hint, limited=self.limited and mounts)
 
+    def making_writable(self) -> tuple[str, ...]:
+        """Return the line for one that is read-only, which no mount of hostprep's lifts."""
+        if self.live is None or "ro" not in self.live.options:
+            return ()
+        return (f"mount -o remount,rw {quote(self.spec.path)}",)
+
     def changing(self, lines: tuple[str, ...], hint: str | None = None) -> Remedy:
         """Return ``lines``, which change it to its size of the spec; or what is to come first."""
         live = self.live
@@ -53,7 +59,7 @@ class VolumeLook:
                 f" {format_bytes(self.size_bytes)}: give it a larger `size:` in the spec, or"
                 " unstage something; then `hostprep apply`",
             )
-        return Remedy(lines, self.mount_hint(hint))
+        return Remedy((*self.making_writable(), *lines), self.mount_hint(hint))
 
     def unlimited(self) -> Remedy:
         """Return the way out for one that is mounted without a limit of size."""

@@ -111,8 +111,8 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     elif service.overridden_by is not None:
         status, measured = Status.WARN, "overridden"
         message = (
-            f"{name} does not come back after a reboot: the drop-in {service.overridden_by} has"
-            f" {service.unit} run something else than `hostprep restage`."
+            f"{name} does not come back after a reboot: by the drop-in {service.overridden_by}"
+            f" {service.unit} does not run `hostprep restage`."
         )
         hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
         remedy = Remedy((), f"{hint}, then {_again(unit)}")
@@ -181,9 +181,9 @@ its work in this boot?
 
 **WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, or the
 program that it runs is gone, or a drop-in of somebody's (`systemctl edit`) has it run something
-else than `hostprep restage`, so that the data set is gone after the next reboot; or it stages from
-another source, or into another target, than the spec names by now; or it failed at this boot.
-Whether the data set is there now is HP010's business.
+else than `hostprep restage`, or nothing, so that the data set is gone after the next reboot; or it
+stages from another source, or into another target, than the spec names by now; or it failed at this
+boot. Whether the data set is there now is HP010's business.
 
 `hostprep apply` writes and enables the units; `systemctl restart` tries one again, and
 `journalctl -b -u UNIT` says why it failed. Without systemd (in most containers) nothing stages at

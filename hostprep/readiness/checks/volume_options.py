@@ -8,7 +8,6 @@ from dataclasses import replace
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
-from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.volumes.model import FLAGS, LiveVolume
 
@@ -35,11 +34,13 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
         found.append(f"huge={live.huge} instead of huge={wanted.huge}")
     if wanted.inodes is not None and live.inodes is not None and live.inodes < wanted.inodes:
         found.append(f"{live.inodes} inodes instead of {wanted.inodes}")
-    lines = [mount_line(wanted)] if found else []
-    hint = volume.mount_hint("a remount: what is in it stays", mounts=bool(found))
-    if "ro" in live.options:  # which no spec says, and no mount of hostprep's lifts
+    hint = "a remount: what is in it stays"
+    if found:
+        remedy = volume.changing((mount_line(wanted),), hint)
+    else:
+        remedy = Remedy(volume.making_writable(), hint)
+    if "ro" in live.options:  # which no spec says
         found.append("read-only")
-        lines.insert(0, f"mount -o remount,rw {quote(path)}")
     measured = Measured(", ".join(found) or "as wanted", ", ".join(found) or None)
     says = "the spec; what it leaves open, the volume's line in fstab"
     if not found:
@@ -48,9 +49,6 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
     # A program that may be run, or a device node, is a hole; the rest is a difference.
     status = Status.FAIL if lost else Status.WARN
     message = f"{path} is not mounted as it should be: {', '.join(found)}."
-    remedy = Remedy(tuple(lines), hint)
-    if found != ["read-only"]:
-        remedy = volume.changing(tuple(lines), "a remount: what is in it stays")
     return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)
 
 

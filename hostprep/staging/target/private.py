@@ -169,7 +169,9 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
         # The target's default ACL, or the umask, closes to this user what they make there. Left
         # behind, the next run would take it for somebody else's.
         with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=parent_fd)
+            here = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+            if here.st_uid == os.geteuid() and here.st_mode & 0o700 != 0o700:
+                os.rmdir(name, dir_fd=parent_fd)
         raise
     try:
         # Who owns the target can put a directory of theirs in the place of one that was just made:

@@ -59,3 +59,20 @@ def test_what_came_later_above_hides_it_and_nothing_else_does() -> None:
     assert mount_over(INNER, (ROOT, DATA, INNER, AGAIN)) is AGAIN
     assert mount_over(INNER, (ROOT, DATA, AGAIN, INNER)) is None
     assert mount_over(DATA, (ROOT, DATA, INNER, AGAIN)) is None  # one on the path itself is another
+
+
+def test_what_is_mounted_upon_the_root_hides_nothing() -> None:
+    again = replace(ROOT, mount_id=40, parent_id=ROOT.mount_id)
+    mounts = (ROOT, again, DATA)
+    assert mount_over(DATA, mounts) is mount_over(DATA, (ROOT, DATA, again)) is None
+    assert mount_at("/", mounts) is ROOT
+
+
+def test_of_two_on_one_path_the_one_is_seen_that_lies_on_what_is_seen() -> None:
+    upper = replace(DATA, mount_id=60, parent_id=70)
+    seen = replace(DATA, target="/data/vol", mount_id=61, parent_id=60)
+    lower = replace(DATA, mount_id=70, parent_id=ROOT.mount_id)
+    hidden = replace(seen, mount_id=71, parent_id=70)
+    mounts = (ROOT, upper, seen, lower, hidden)
+    assert mount_at("/data", mounts) is upper
+    assert mount_at("/data/vol", mounts) is mount_containing("/data/vol/x", mounts) is seen

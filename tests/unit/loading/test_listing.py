@@ -86,7 +86,7 @@ def test_shards_are_no_samples_however_small(name: str, tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / name.format(number)).write_bytes(b"x" * 100)
     (tmp_path / "checksums.bin").write_bytes(b"x")
-    with pytest.raises(OwnLoaderWanted, match="are shards, such as") as caught:
+    with pytest.raises(OwnLoaderWanted, match="many samples each, mostly, such as") as caught:
         list_samples(str(tmp_path))
     assert "--loader" in (caught.value.hint or "")
 

@@ -209,7 +209,7 @@ class Exhausted(Sleepy):
 
 
 def test_a_stop_iteration_of_the_data_set_is_no_empty_data_set() -> None:
-    with pytest.raises(Inconclusive, match="gave no batch, though it has 4,000 samples") as caught:
+    with pytest.raises(Inconclusive, match="gave no batch, though its length is 4,000") as caught:
         time_loader(opened(Exhausted(0.0)), job(0), silent)
     assert "StopIteration" in (caught.value.hint or "")
 

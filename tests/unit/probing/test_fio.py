@@ -232,7 +232,15 @@ def test_a_document_without_a_result_is_none(fake: Path, jobs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "latency", ["[]", "null", '{"percentile": {"50.000000": "x"}}', '{"percentile": [1]}']
+    "latency",
+    [
+        "[]",
+        "null",
+        '{"percentile": {"50.000000": "x"}}',
+        '{"percentile": [1]}',
+        '{"percentile": {"50.000000": 1, "95.000000": 2, "99.000000": 1%s}}' % (400 * "0"),
+        '{"percentile": {"50.000000": -1, "95.000000": 2, "99.000000": 3}}',
+    ],
 )
 def test_latencies_in_another_form_are_not_told(fake: Path, latency: str) -> None:
     read = f'{{"io_bytes": 8192, "runtime": 100, "total_ios": 2, "lat_ns": {latency}}}'
@@ -257,6 +265,9 @@ def test_figures_that_nobody_can_reckon_with_are_no_result(fake: Path, figure: s
         (say(status(error=errno.ENOMEM)), "free some memory"),
         ("echo 'fio: io_u error on file' >&2; exit 1\n", "mend that"),
         (say(status(error=errno.EIO)), "mend that"),
+        (say(status(error=10**30)), "mend that"),
+        (say(status().replace('"error": 0', '"error": "5"')), "mend that"),
+        (say(status().replace('"error": 0', '"error": [5]')), "mend that"),
         (say(status(io_bytes=0)), "--seconds"),
         (say(status(io_bytes=512)), "--seconds"),  # no request came to its end
     ],

@@ -41,6 +41,18 @@ def test_a_service_whose_program_is_gone_is_found(
         ("ExecStart=\nExecStart=/gone/hostprep restage data", False, "/gone/hostprep"),
         ("ExecStart=/usr/bin/true", False, None),  # beside it
         ("Nice=5\n[Unit]\nExecStart=", False, None),
+        ("ExecStart=\nExecStart=/bin/sh -c 'hostprep restage data; true'", False, None),
+        ("ExecStart=\nExecStart=/bin/sh -c 'hostprep restage \"data\"'", False, None),
+        ("ExecStart=\nExecStart=/bin/sh -c 'hostprep restage \\'data\\''", False, None),
+        ("ExecStart=\nExecStart=/usr/bin/env hostprep restage %j", False, None),
+        ("ExecStart=\nExecStart=/usr/bin/env hostprep restage database", True, None),
+        (
+            "ExecStart=\nExecStart=/usr/bin/env -i /gone/hostprep restage data",
+            False,
+            "/gone/hostprep",
+        ),
+        ("Environment=A=b\\\\\nExecStart=\nExecStart=/bin/true", True, None),
+        ("Environment=A=b \\\nExecStart=\nNice=5", False, None),
     ],
 )
 def test_a_drop_in_that_exchanges_the_program_is_seen(
