@@ -108,21 +108,14 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
         message = f"{service.unit} was set up for another {name}: {other}."
         if wanted.from_another:
             remedy = Remedy((apply,), f"first what HP012 says of {name}: until then it is refused")
-    elif service.overridden_by is not None:
-        status, measured = Status.WARN, "overridden"
-        message = (
-            f"{name} does not come back after a reboot: by the drop-in {service.overridden_by}"
-            f" {service.unit} does not run `hostprep restage`."
-        )
-        hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
-        remedy = Remedy((), f"{hint}, then {_again(unit)}")
-    elif service.lost_program is not None and service.lost_in is not None:
-        status, measured = Status.WARN, "cannot start"
-        message = (
-            f"{name} does not come back after a reboot: the drop-in {service.lost_in} has"
-            f" {service.unit} run {service.lost_program}, which is not there."
-        )
+    elif drop_in := service.overridden_by or service.lost_in:
+        status, measured = Status.WARN, "overridden" if service.overridden_by else "cannot start"
+        does = f"has {service.unit} run {service.lost_program}, which is not there"
         hint = "`hostprep apply` leaves it as it is: correct its ExecStart= lines"
+        if service.overridden_by:
+            does = f"keeps {service.unit} from running `hostprep restage`"
+            hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
+        message = f"{name} does not come back after a reboot: the drop-in {drop_in} {does}."
         remedy = Remedy((), f"{hint}, then {_again(unit)}")
     elif service.lost_program is not None:
         status, measured = Status.WARN, "cannot start"
