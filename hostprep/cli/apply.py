@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostprep.cli.host_plan import converging_options, plan_fields, refused_exit, show_plan
+from hostprep.cli.host_plan import (
+    converging_options,
+    lacking_objects,
+    plan_fields,
+    refused_exit,
+    show_plan,
+)
 from hostprep.cli.options import DryRunOption, JsonOption, PruneOption, ReserveOption, SpecArgument
 from hostprep.cli.output import (
     emit_json,
@@ -112,7 +118,10 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
         say_error(error)  # the document has told of it
         raise typer.Exit(error.exit_code)
     if not as_json:
-        emit_text("looked at again: the host is as the spec says")
+        for each in applied.after.lacking:
+            say(printable(f"left: {each.kind} {each.subject}: {each.reason}"))
+        but = f", but for {lacking_objects(applied.after)}" if applied.after.lacking else ""
+        emit_text(f"looked at again: the host is as the spec says{but}")
 
 
 def _error(applied: Applied) -> HostprepError | None:

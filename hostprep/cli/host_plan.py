@@ -51,8 +51,16 @@ def show_plan(plan: HostPlan) -> None:
         emit_text(f"refused: {len(plan.refusals)}; apply changes nothing before that is mended")
     elif plan.changes:
         emit_text(f"changes: {len(plan.changes)}")
+    elif plan.lacking:
+        emit_text(f"nothing to do; not as the spec says, and left so: {lacking_objects(plan)}")
     else:
         emit_text("nothing to do")
+
+
+def lacking_objects(plan: HostPlan) -> str:
+    """Return which objects are not as the spec has them, and stay so."""
+    named = dict.fromkeys(f"{each.kind} {each.subject}" for each in plan.lacking)
+    return printable(", ".join(named))
 
 
 def refused_exit(plan: HostPlan, *, as_json: bool) -> typer.Exit:

@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from hostprep.converging.boot_command import Astray, astray
 from hostprep.converging.boot_links import left_links, linked_from
 from hostprep.converging.boot_record import (
     BootRecord,
     all_boot_records,
+    dataset_of,
     recorded_units,
     unit_name,
     unit_pattern,
@@ -39,6 +41,7 @@ class Installed:
 
     ``wanted_by`` are the units that start it. ``writer`` says who but root could write to it, and
     so run as root what they like. ``failed``: it ran in this boot, and systemd holds it for failed.
+    ``astray``: why it does not stage.
     """
 
     unit: str
@@ -47,6 +50,7 @@ class Installed:
     problem: Refused | None = None
     writer: str | None = None
     failed: bool = False
+    astray: Astray | None = None
 
     @property
     def content(self) -> bytes | None:
@@ -152,7 +156,9 @@ def _installed(directory: Path, unit: str) -> Installed:
     # Elsewhere than in the system's directory systemd does not know it.
     asked = directory == SYSTEM_UNIT_DIR and systemd_runs()
     failed = asked and show_unit(unit, ("ActiveState",)).get("ActiveState") == "failed"
-    return Installed(unit, snapshot, linked_from(directory, unit), writer=writer, failed=failed)
+    why = astray(directory / unit, dataset_of(unit))
+    wanted = linked_from(directory, unit)
+    return Installed(unit, snapshot, wanted, writer=writer, failed=failed, astray=why)
 
 
 def _without_links(path: str) -> str:

@@ -6,6 +6,8 @@ say on which file systems things lie and what was staged.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hostprep.converging.boot_facts import BootFacts, Footing, Installed
 from hostprep.converging.boot_links import AT_BOOT, make_links, remove_links, wanted_by
 from hostprep.converging.boot_record import (
@@ -170,17 +172,33 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         why = "it failed in this boot, for which systemd calls the machine degraded"
         changes.append(Change(Kind.BOOT, name, f"start {unit} again", why))
     unchanged = Unchanged(Kind.BOOT, name, f"{unit} is there as it must be, and enabled")
+    overruled = _overruled(name, facts.unit_dir / unit, installed)
     return BootStep(
         subject=name,
         unit=unit,
         changes=tuple(changes),
-        unchanged=() if changes else (unchanged,),
+        unchanged=overruled or (() if changes else (unchanged,)),
         # With any change the record is written too: it then has the digest of what is staged now.
         record=record if changes else None,
         content=content if have != content or exposed else None,
         wanted_by=starters if linked != frozenset(starters) else None,
         start=start,
     )
+
+
+def _overruled(name: str, unit: Path, installed: Installed | None) -> tuple[Unchanged, ...]:
+    """Say for which drop-in it does not stage; those of its own lines are written anew."""
+    found = installed.astray if installed is not None else None
+    if found is None or found.file == unit:
+        return ()
+    does = f"keeps {unit.name} from running `hostprep restage`"
+    if found.lost_program is not None:
+        does = f"has {unit.name} run {found.lost_program}, which is not there"
+    reason = (
+        f"it does not come back at boot: the drop-in {found.file}, which stays as it is, {does};"
+        " correct its ExecStart= lines, or take them out, then `systemctl daemon-reload`"
+    )
+    return (Unchanged(Kind.BOOT, name, reason, as_wanted=False),)
 
 
 def _unlinked(linked: frozenset[str], starters: tuple[str, ...]) -> str:

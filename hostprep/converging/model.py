@@ -40,11 +40,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Something that is left as it is, and why."""
+    """Something that is left as it is, and why.
+
+    ``as_wanted`` of False: it is not as the spec has it, and nothing here makes it so.
+    """
 
     kind: Kind
     subject: str
     reason: str
+    as_wanted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,11 @@ class HostPlan:
     def unchanged(self) -> tuple[Unchanged, ...]:
         """All that needs nothing, and why."""
         return _flat(each.unchanged for each in self.objects)
+
+    @property
+    def lacking(self) -> tuple[Unchanged, ...]:
+        """What is not as the spec has it, and stays so."""
+        return tuple(each for each in self.unchanged if not each.as_wanted)
 
     @property
     def warnings(self) -> tuple[str, ...]:

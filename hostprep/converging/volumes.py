@@ -265,7 +265,9 @@ def _object(
     unchanged = [
         Unchanged(Kind.FSTAB, path, each.reason)
         if each.subject == "fstab"
-        else Unchanged(Kind.VOLUME, path, _of(path, each.subject, each.reason))
+        else Unchanged(
+            Kind.VOLUME, path, _of(path, each.subject, each.reason), as_wanted=each.as_wanted
+        )
         for each in plan.unchanged
     ]
     changes = tuple(

@@ -124,7 +124,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Something that is left as it is, and why."""
+    """Something that is left as it is, and why.
+
+    ``as_wanted`` of False: it is not as was asked for, and stays so.
+    """
 
     subject: str
     reason: str
+    as_wanted: bool = True

@@ -172,6 +172,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
                 "noswap",
                 "not as was asked for: the kernel changes it only at a mount. Unmount the volume"
                 " and mount it again for that",
+                as_wanted=False,
             )
         )
     budget = None

@@ -16,7 +16,7 @@ from hostprep.cli.apply import _conclude
 from hostprep.cli.host_plan import show_plan
 from hostprep.cli.main import run
 from hostprep.converging.apply import Applied
-from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem
+from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem, Unchanged
 from hostprep.errors import Refused
 from hostprep.spec import load_spec
 
@@ -247,6 +247,28 @@ def test_where_nobody_can_be_asked_the_spec_and_the_plan_come_first(home: Path) 
     assert not (home / "fast").exists()
     spec.write_text("volumes: []\n")
     assert apply()[:2] == (0, "nothing to do\n"), "nothing is to be asked then"
+
+
+def test_what_stays_other_than_the_spec_has_it_is_not_called_as_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def applied(*, as_wanted: bool) -> list[str]:
+        stays = Unchanged(Kind.VOLUME, "/mnt/v", "why", as_wanted)
+        plan = HostPlan("spec", (ObjectPlan(Kind.VOLUME, "/mnt/v", unchanged=(stays,)),))
+        show_plan(plan)
+        _conclude(Applied(plan, (), (), (), plan), as_json=False)
+        told = capsys.readouterr()
+        assert ("left: volume /mnt/v: why" in told.err) is not as_wanted
+        return told.out.splitlines()[1:]
+
+    assert applied(as_wanted=True) == [
+        "nothing to do",
+        "looked at again: the host is as the spec says",
+    ]
+    assert applied(as_wanted=False) == [
+        "nothing to do; not as the spec says, and left so: volume /mnt/v",
+        "looked at again: the host is as the spec says, but for volume /mnt/v",
+    ]
 
 
 @pytest.mark.parametrize("umask", ["0", "077"])

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.context import Context
-
-if TYPE_CHECKING:
-    from hostprep.system.unit_commands import UnitCommand
-
-# What stands for something else in a unit's line, or in a shell's that it runs.
-_PUT_IN = re.compile(r"[%$\\'\"`]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +16,7 @@ class BootService:
     is none that is well. ``source`` and ``target`` are the boot record's, without symlinks.
     ``masked``: somebody forbade it. ``lost_program`` is what it runs, where that is not there, and
     ``lost_in`` the drop-in that names it, if one does. ``overridden_by`` is a drop-in for which it
-    does not stage."""
+    does not stage; ``edited``: its own lines do not, ``ours`` whether hostprep wrote it at all."""
 
     unit: str
     systemd: bool
@@ -40,6 +31,8 @@ class BootService:
     lost_program: str | None = None
     lost_in: str | None = None
     overridden_by: str | None = None
+    edited: bool = False
+    ours: bool = True
 
 
 def ask_boot(context: Context, name: str) -> BootService:
@@ -76,39 +69,17 @@ def ask_boot(context: Context, name: str) -> BootService:
     return BootService(**context.ask(f"boot service of {name}", question))
 
 
-def _what_it_runs(unit: Path, name: str) -> dict[str, str | None]:
-    """Return what is wrong with what a unit runs, its drop-ins considered; nothing if unknown.
+def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
+    """Return what is wrong with what a unit runs; nothing where it stages, or may."""
+    from hostprep.converging.boot_command import astray
+    from hostprep.converging.boot_template import is_ours
 
-    Somebody may have installed hostprep elsewhere since, or edited the file. Whatever program it
-    is, as `ionice` before hostprep: it stages if it has the words.
-    """
-    from hostprep.system.unit_commands import unit_commands
-
-    commands, reset_by = unit_commands(unit)
-    stages = re.compile(rf"\brestage\s+['\"]?{re.escape(name)}(?![\w.-])")
-    ours = next((each for each in commands if stages.search(" ".join(each.words))), None)
-    if ours is None:
-        if reset_by is None or any(map(_may_stage, commands)):
-            return {}
-        return {"overridden_by": str(reset_by)}
-    before = itertools.takewhile(lambda word: "restage" not in word, ours.words)
-    for number, program in enumerate(before):
-        if (number == 0 or os.path.basename(program) == "hostprep") and _is_gone(program):
-            drop_in = ours.drop_in
-            return {"lost_program": program, "lost_in": None if drop_in is None else str(drop_in)}
-    return {}
-
-
-def _may_stage(command: UnitCommand) -> bool:
-    """Whether it may be one that stages: what systemd or a shell puts in is not known here."""
-    return not command.words or ("restage" in command.text and bool(_PUT_IN.search(command.text)))
-
-
-def _is_gone(program: str) -> bool:
-    try:
-        os.stat(program)
-    except (FileNotFoundError, NotADirectoryError):
-        return os.path.isabs(program)
-    except OSError:
-        return False
-    return False
+    found = astray(unit, name)
+    if found is None:
+        return {}
+    drop_in = None if found.file == unit else str(found.file)
+    if found.lost_program is not None:
+        return {"lost_program": found.lost_program, "lost_in": drop_in}
+    if drop_in is not None:
+        return {"overridden_by": drop_in}
+    return {"edited": True, "ours": is_ours(unit.read_bytes())}

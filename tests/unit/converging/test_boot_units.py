@@ -114,6 +114,36 @@ def test_each_drift_is_found_by_its_name_and_mended(
     assert said(planned(dataset)) == []
 
 
+@pytest.mark.parametrize(
+    ("lines", "does"),
+    [
+        ("ExecStart=\nExecStart=/bin/true", "keeps {} from running `hostprep restage`"),
+        (
+            "ExecStart=\nExecStart=/gone/hostprep restage data",
+            "has {} run /gone/hostprep, which is not there",
+        ),
+        ("Nice=19", None),
+    ],
+)
+def test_a_drop_in_for_which_it_does_not_come_back_is_told(
+    lines: str, does: str | None, dataset: DatasetSpec, units: Path
+) -> None:
+    """Whatever else is planned; it is the admin's, and stays."""
+    apply_boot(planned(dataset))
+    drop_in = units / f"{UNIT}.d/override.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(f"[Service]\n{lines}\n")
+    for _ in range(2):
+        (step,) = planned(dataset).steps
+        told = [each.reason for each in step.unchanged if not each.as_wanted]
+        assert len(told) == (does is not None)
+        if does is not None:
+            assert f"the drop-in {drop_in}, which stays as it is, {does.format(UNIT)};" in told[0]
+            assert len(step.unchanged) == 1, "nor is it called as it must be"
+        (units / "multi-user.target.wants" / UNIT).unlink(missing_ok=True)
+    assert [action for action, _ in said(planned(dataset))] == [f"enable {UNIT}"]
+
+
 def test_a_source_that_is_mounted_late_starts_the_service(
     dataset: DatasetSpec, units: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

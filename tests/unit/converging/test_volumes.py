@@ -103,6 +103,8 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
     assert reasons(only(plan_volumes([swapped], {})))[Kind.FSTAB].endswith(
         "; the spec asks for something else than line and mounted volume"
     )
+    assert [each.reason[:8] for each in only(plan_volumes([swapped], {})).unchanged] == ["noswap: "]
+    assert not any(each.as_wanted for each in only(plan_volumes([swapped], {})).unchanged)
     all_three = reasons(only(plan_volumes([look("9G", replace(shrunk, fstab=right.fstab))], {})))
     assert all("all differ" in words for words in all_three.values())
 
