@@ -117,6 +117,19 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
             hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
         message = f"{name} does not come back after a reboot: the drop-in {drop_in} {does}."
         remedy = Remedy((), f"{hint}, then {_again(unit)}")
+    elif service.edited:
+        status, measured = Status.WARN, "edited"
+        message = (
+            f"{name} does not come back after a reboot: {service.unit} does not run"
+            " `hostprep restage`."
+        )
+        asks = "somebody wrote it: ask why first"
+        remedy = Remedy((apply,), f"{asks}; settings of your own go into `systemctl edit {unit}`")
+        if not service.ours:
+            lines = (f"systemctl cat {unit}",)
+            remedy = Remedy(
+                lines, f"{asks}; once it is moved away, `hostprep apply` writes its own"
+            )
     elif service.lost_program is not None:
         status, measured = Status.WARN, "cannot start"
         message = (
@@ -173,11 +186,12 @@ For each data set of the spec with `at_boot: true`: is its service there and ena
 its work in this boot?
 
 **WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, or the
-program that it runs is gone, or a drop-in of somebody's (`systemctl edit`) has it run something
-else than `hostprep restage`, or nothing, so that the data set is gone after the next reboot; or it
-stages from another source, or into another target, than the spec names by now; or it failed at this
-boot. Whether the data set is there now is HP010's business.
+program that it runs is gone, or it was edited, or overridden by a drop-in (`systemctl edit`), so
+that it runs something else than `hostprep restage`, or nothing, and the data set is gone after the
+next reboot; or it stages from another source, or into another target, than the spec names by now;
+or it failed at this boot. Whether the data set is there now is HP010's business.
 
+Other settings of a unit are not judged: `hostprep plan` shows each change of its file.
 `hostprep apply` writes and enables the units; `systemctl restart` tries one again, and
 `journalctl -b -u UNIT` says why it failed. Without systemd (in most containers) nothing stages at
 boot, and this is skipped.

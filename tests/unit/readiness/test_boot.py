@@ -73,6 +73,28 @@ def test_a_drop_in_that_exchanges_the_program_is_seen(
     assert found.overridden_by is found.lost_program is None
 
 
+@pytest.mark.parametrize(
+    ("edit", "edited"),
+    [
+        (("restage", "facts"), True),
+        (("ExecStart=", "ExecStart=\n#"), True),
+        (("Nice=10", "Nice=19"), False),
+    ],
+)
+def test_a_unit_that_was_edited_so_that_it_does_not_stage_is_seen(
+    edit: tuple[str, str], edited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(tmp_path))
+    record = BootRecord("data", "/srv", "/mnt", None, None, "/", None, False)
+    text = render(record, ("/usr/bin/true",), ()).decode()
+    for first_line, ours in (("", True), ("# mine\n", False)):
+        (tmp_path / UNIT).write_text(first_line + text.replace(*edit))
+        found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+        assert (found.edited, found.ours) == (edited, ours or not edited)
+        assert found.overridden_by is found.lost_program is None
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes a user who may not look")
 def test_a_target_that_this_user_may_not_resolve_is_not_called_another(tmp_path: Path) -> None:
     closed, real = tmp_path / "closed", tmp_path / "real"
