@@ -126,10 +126,8 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
         asks = "somebody wrote it: ask why first"
         remedy = Remedy((apply,), f"{asks}; settings of your own go into `systemctl edit {unit}`")
         if not service.ours:
-            lines = (f"systemctl cat {unit}",)
-            remedy = Remedy(
-                lines, f"{asks}; once it is moved away, `hostprep apply` writes its own"
-            )
+            asks += "; once it is moved away, `hostprep apply` writes its own"
+            remedy = Remedy((f"systemctl cat {unit}",), asks)
     elif service.lost_program is not None:
         status, measured = Status.WARN, "cannot start"
         message = (
