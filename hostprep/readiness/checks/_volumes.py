@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.errors import HostprepError
 from hostprep.host.memory import Headroom
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.budget import arithmetic, default_reserve
+from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.options import OptionValues, parse_options
+from hostprep.volumes.settings import default_inodes
 
 # A percentage was worked out when the volume was mounted, of a RAM that differs from boot to boot.
 _SAME_SIZE = 0.01
+WHO_TAKES_MEMORY = "ps -eo pid,user,rss,args --sort=-rss | head"
 _NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
 
 
@@ -27,6 +31,7 @@ class VolumeLook:
     from here has a percentage of that limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
     ``owner`` of None: the spec does not say. ``noauto``: the line waits for somebody to mount it.
+    ``too_little``: the memory does not suffice for it as the spec wants it, and by what sum.
     """
 
     spec: VolumeSpec
@@ -36,6 +41,7 @@ class VolumeLook:
     owner: tuple[int, int] | None = None
     noauto: bool = False
     limited: bool = False
+    too_little: str | None = None
 
     def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
@@ -59,6 +65,8 @@ class VolumeLook:
                 f" {format_bytes(self.size_bytes)}: give it a larger `size:` in the spec, or"
                 " unstage something; then `hostprep apply`",
             )
+        if self.too_little is not None:
+            return freeing_memory(self.too_little)
         return Remedy((*self.making_writable(), *lines), self.mount_hint(hint))
 
     def unlimited(self) -> Remedy:
@@ -86,6 +94,64 @@ def hint_outside_of_jobs(hint: str | None, *, limited: bool) -> str | None:
     return "; ".join(filter(None, (hint, _NOT_IN_A_JOB if limited else None))) or None
 
 
+def freeing_memory(too_little: str) -> Remedy:
+    """Return the way out where a volume as the spec wants it would be refused."""
+    return Remedy(
+        ("hostprep status", WHO_TAKES_MEMORY),
+        f"the memory does not suffice now ({too_little}): end what takes it, unstage something, or"
+        " give the volumes a smaller `size:` in the spec; then `hostprep apply` (--reserve leaves the machine less)",
+    )
+
+
+def too_little_memory(context: Context) -> dict[str, str]:
+    """Return, by path, the sum by which `hostprep mount` would refuse a volume of the spec.
+
+    What one of them takes is not there for the next, as for `hostprep apply`; those that shrink are
+    the first. None where it cannot be reckoned: who tries it is told.
+    """
+    spec = context.spec
+    if spec is None:
+        return {}
+    try:
+        headroom = context.headroom
+        if context.euid != 0:  # it is root who mounts, outside of this job
+            headroom = headroom.machine or headroom
+        promised = {each.path: each.live.promised_bytes for each in context.volumes if each.live}
+        now = {each.path: context.live(each.path) for each in spec.volumes}
+    except HostprepError:
+        return {}
+    then = {
+        each.path: _promised_then(each, each.size_bytes(headroom.ram_bytes), now[each.path])
+        for each in spec.volumes
+    }
+    more = {path: then[path] - (live.promised_bytes if live else 0) for path, live in now.items()}
+    found: dict[str, str] = {}
+    for path in sorted(more, key=lambda path: more[path] > 0):
+        others = sum(size for other, size in promised.items() if other != path)
+        budget = RamBudget(
+            growth_bytes=then[path],
+            available_bytes=headroom.available_bytes,
+            reserve_bytes=default_reserve(headroom.ram_bytes),
+            available_from=headroom.available_from,
+            promised_bytes=others,
+        )
+        if more[path] > 0 and not budget.fits:
+            found[path] = arithmetic(budget)
+        else:
+            promised[path] = then[path]
+    return found
+
+
+def _promised_then(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) -> int:
+    """Return what the volume may come to take beside what it holds, once it is as wanted."""
+    inodes = volume.inodes or default_inodes(size_bytes)
+    if live is None:
+        return size_bytes + inodes * INODE_BYTES
+    grows = size_bytes > live.size_bytes
+    inodes = max(live.inodes or 0, inodes if grows or volume.inodes else 0) - live.used_inodes
+    return max(0, size_bytes - live.used_bytes) + inodes * INODE_BYTES
+
+
 def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
     """Return the spec's volumes; None where there is no spec."""
     if context.spec is None:
@@ -98,6 +164,7 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
     # Of "size=50%" in fstab the kernel takes the machine's RAM, whoever mounts it.
     machine_bytes = (headroom.machine or headroom).ram_bytes
     lines = {entry.simple_target: entry for entry in context.fstab if entry.owner_id is not None}
+    too_little = too_little_memory(context)
     looks = []
     for volume in context.spec.volumes:
         live = context.live(volume.path)
@@ -113,6 +180,7 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
                 owner=None if volume.owner is None else owner_of(volume.owner),
                 noauto=volume.path in lines and "noauto" in lines[volume.path].options,
                 limited=is_limited(volume, context),
+                too_little=too_little.get(volume.path),
             )
         )
     return tuple(looks)

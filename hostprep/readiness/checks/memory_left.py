@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.host.memory import Headroom
+from hostprep.readiness.checks._volumes import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes
 from hostprep.volumes.budget import default_reserve
-from hostprep.volumes.model import INODE_BYTES
 
 # The reserve of a volume is 4 GiB at the least, which a small machine does not have at all.
 _SMALL_MACHINE_SHARE = 4
@@ -26,11 +26,7 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read what is available and what the volumes may still take."""
-    promised = 0
-    for volume in context.volumes:
-        if (live := volume.live) is not None:
-            promised += max(0, live.size_bytes - live.used_bytes)
-            promised += max(0, (live.inodes or 0) - live.used_inodes) * INODE_BYTES
+    promised = sum(each.live.promised_bytes for each in context.volumes if each.live is not None)
     return Facts(context.headroom, promised)
 
 
@@ -52,7 +48,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if status is not Status.PASS:
         so = "the kernel will kill processes then" if left < 0 else "little is left for a training"
         message += f": {so}"
-        commands: tuple[str, ...] = ("ps -eo pid,user,rss,args --sort=-rss | head",)
+        commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
         hint = "end what takes it"
         if promised:
             commands = ("hostprep status", *commands)

@@ -9,7 +9,12 @@ from hostprep.errors import one_line
 from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import mount_line, stage_line
 from hostprep.readiness.checks._datasets import ask_source
-from hostprep.readiness.checks._volumes import hint_outside_of_jobs, is_limited
+from hostprep.readiness.checks._volumes import (
+    freeing_memory,
+    hint_outside_of_jobs,
+    is_limited,
+    too_little_memory,
+)
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     CannotTell,
@@ -35,7 +40,7 @@ class Place:
     ``over`` was mounted over it later, on it or above it, and hides it. Where nothing is mounted,
     ``stage`` are the lines that stage the volume's data sets, of those whose sources answer, and
     ``names`` the first in the directory, if it is not empty: ``hostprep mount`` refuses to hide
-    them. ``limited`` is as of ``VolumeLook``.
+    them. ``limited`` and ``too_little`` are as of ``VolumeLook``.
     """
 
     volume: VolumeSpec
@@ -44,6 +49,7 @@ class Place:
     stage: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     limited: bool = False
+    too_little: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +64,13 @@ def look(context: Context) -> Facts:
     spec = context.spec
     if spec is None:
         return Facts(None)
-    return Facts(tuple(_look_at(context, spec, volume) for volume in spec.volumes))
+    too_little = too_little_memory(context)
+    return Facts(
+        tuple(_look_at(context, spec, each, too_little.get(each.path)) for each in spec.volumes)
+    )
 
 
-def _look_at(context: Context, spec: Spec, volume: VolumeSpec) -> Place:
+def _look_at(context: Context, spec: Spec, volume: VolumeSpec, too_little: str | None) -> Place:
     over = mounted_over(volume.path, context.mounts)
     if mount := mount_at(volume.path, context.mounts):
         return Place(volume, mount.fstype, over)
@@ -71,7 +80,7 @@ def _look_at(context: Context, spec: Spec, volume: VolumeSpec) -> Place:
         if each.volume == volume.path and ask_source(context, each.source).state == "fine"
     )
     names, limited = _names_in(context, volume.path), is_limited(volume, context)
-    return Place(volume, None, over, stage, names, limited)
+    return Place(volume, None, over, stage, names, limited, too_little)
 
 
 def _names_in(context: Context, path: str) -> tuple[str, ...]:
@@ -136,6 +145,8 @@ def _judge_one(place: Place) -> Finding:
 
 def _mounting(place: Place) -> Remedy:
     """Return what mounts a volume and fills it; what is in its place now makes way, and stays."""
+    if place.too_little is not None:
+        return freeing_memory(place.too_little)
     path = place.volume.path
     lines = (mount_line(place.volume), *place.stage)
     apply = "`hostprep apply` mounts all volumes and stages their data sets"
@@ -170,6 +181,6 @@ volume without its line in fstab is not mounted.
 later, on it or on a directory above: what is read there comes from that. `hostprep apply` mounts
 all volumes of the spec and stages their data sets; `hostprep mount PATH --size SIZE --fstab` mounts
 one and keeps it for the next boot. Both refuse to hide what lies in the directory meanwhile: move
-that away first.
+that away first. Where they would refuse it for want of memory, the remedy says what frees some.
 """,
 )

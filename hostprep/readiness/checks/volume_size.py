@@ -85,6 +85,7 @@ after `mount -o remount,size=0`: it may come to take memory that the spec left t
 
 `hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) remounts it with the size of the
 spec. Nothing in it is lost; a volume that holds more than the new size is refused. One without a
-limit takes none until it is unmounted.
+limit takes none until it is unmounted. Where the memory does not suffice for the size of the spec,
+the remedy says what frees some.
 """,
 )
