@@ -99,7 +99,8 @@ def freeing_memory(too_little: str) -> Remedy:
     return Remedy(
         ("hostprep status", WHO_TAKES_MEMORY),
         f"the memory does not suffice now ({too_little}): end what takes it, unstage something, or"
-        " give the volumes a smaller `size:` in the spec; then `hostprep apply` (--reserve leaves the machine less)",
+        " give the volumes a smaller `size:` in the spec; then `hostprep apply` (--reserve leaves"
+        " the machine less)",
     )
 
 
