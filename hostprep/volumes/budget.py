@@ -43,6 +43,7 @@ def budget_of(growth_bytes: int, facts: VolumeFacts, reserve_bytes: int | None) 
         available_from=facts.headroom.available_from,
         promised_bytes=facts.promised_bytes,
         limits_hidden=facts.headroom.limits_hidden,
+        unlimited=facts.unlimited,
     )
 
 
@@ -68,6 +69,13 @@ def budget_warnings(budget: RamBudget | None, *, forced: bool = True) -> tuple[s
             "nothing here tells whether memory is limited (/sys/fs/cgroup does not show the control"
             f" group of this process): where {format_bytes(budget.growth_bytes)} more go beyond a"
             " limit, the kernel kills who writes them"
+        )
+    if budget is not None and budget.growth_bytes and budget.unlimited:
+        named = ", ".join(budget.unlimited)
+        found.append(
+            f"{named}: mounted without a limit of size (as after `mount -o remount,size=0`), so it"
+            " may come to take all of the memory, and is in no sum here; unmount it and mount it"
+            " anew"
         )
     if budget is not None and not budget.fits and forced:
         found.append(f"--force overrides the memory budget: {arithmetic(budget)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -29,7 +30,8 @@ class VolumeFacts:
 
     ``mount`` is whatever is mounted on the path; ``live`` the same in numbers if it is a tmpfs.
     ``mounts_below`` are the mount points inside it. ``promised_bytes`` is what other volumes of
-    hostprep may still come to take, inodes included. ``fstab`` is None where it could not be read
+    hostprep may still come to take, inodes included, but for those that have no limit of size:
+    ``unlimited``, by path. ``fstab`` is None where it could not be read
     for a reason that only matters to somebody who wants to edit it: ``fstab_refusal``.
     ``fstab_obstacle`` is what keeps root from replacing it, though it could be read; an ordinary
     user, who may not do that anyway, is told only of a symlink. ``fstab_aliases`` are targets in it
@@ -62,6 +64,7 @@ class VolumeFacts:
     seen_by: int | None = None
     out_of_reach: bool = False
     stays_here: bool = False
+    unlimited: tuple[str, ...] = ()
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -108,6 +111,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     fstab, fstab_refusal = _read_fstab()
     mount, record, boot = mount_at(path, mounts), read_record(path), boot_id(root)
     lost = record is not None and record.boot_id == boot and mount is None
+    others = _others(path, mounts, fstab or b"")
     return VolumeFacts(
         path=path,
         volume_id=volume_id_for(path),
@@ -118,7 +122,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         live=read_live(path, mounts),
         mounts_below=tuple(m.target for m in mounts if m.target.startswith(path + "/")),
         headroom=read_headroom(root),
-        promised_bytes=_promised(path, mounts, fstab or b""),
+        promised_bytes=sum(each.promised_bytes for each in others),
         support=tmpfs_support() if os.geteuid() == 0 else TmpfsSupport(None, None),
         record=record,
         fstab=fstab,
@@ -130,6 +134,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         seen_by=_seen_by(path, record.device, root) if lost and record is not None else None,
         out_of_reach=_is_out_of_reach(record, boot, root),
         stays_here=mount is None and stays_here(path, root),
+        unlimited=tuple(each.path for each in others if not each.size_bytes),
     )
 
 
@@ -258,8 +263,8 @@ def _fstab_obstacle() -> Refused | None:
     return replacing_refusal(path) if os.geteuid() == 0 or os.path.islink(path) else None
 
 
-def _promised(path: str, mounts: Sequence[Mount], fstab: bytes) -> int:
-    """Return what the other volumes may still come to take.
+def _others(path: str, mounts: Sequence[Mount], fstab: bytes) -> tuple[LiveVolume, ...]:
+    """Return the other volumes, by path.
 
     Those too that only their line in fstab tells of: a power cut may take a record.
     """
@@ -269,12 +274,9 @@ def _promised(path: str, mounts: Sequence[Mount], fstab: bytes) -> int:
         for mount in mounts
         if mount.source in VOLUME_SOURCES and our_line(mount.target, fstab) is not None
     }
-    promised = 0
-    for other in known - {path}:
-        try:
-            live = read_live(other, mounts)
-        except HostprepError:
-            continue  # unmounted since the list of mounts was read
-        if live is not None:
-            promised += live.promised_bytes
-    return promised
+    found = []
+    for other in sorted(known - {path}):
+        # One may be unmounted since the list of mounts was read.
+        with suppress(HostprepError):
+            found.append(read_live(other, mounts))
+    return tuple(filter(None, found))

@@ -91,7 +91,7 @@ class RamBudget:
     holds, plus about 1 KiB an inode, which the kernel does not count against ``size=``.
     ``promised_bytes`` is the same of hostprep's other volumes: room that they have, but not used;
     and what runs are still to write in memory that is none of them. With ``limits_hidden`` a
-    cgroup may allow less.
+    cgroup may allow less. ``unlimited`` are volumes in no sum: they have no limit of size.
     """
 
     growth_bytes: int
@@ -100,6 +100,7 @@ class RamBudget:
     available_from: str
     promised_bytes: int = 0
     limits_hidden: bool = False
+    unlimited: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:

@@ -18,16 +18,21 @@ _SMALL_MACHINE_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``promised_bytes`` is what hostprep's volumes may still come to take, inodes included."""
+    """``promised_bytes`` is what hostprep's volumes may still come to take, inodes included.
+
+    ``unlimited`` are those that may take all: they have no limit of size.
+    """
 
     headroom: Headroom
     promised_bytes: int
+    unlimited: tuple[str, ...] = ()
 
 
 def look(context: Context) -> Facts:
     """Read what is available and what the volumes may still take."""
-    promised = sum(each.live.promised_bytes for each in context.volumes if each.live is not None)
-    return Facts(context.headroom, promised)
+    live = [each.live for each in context.volumes if each.live is not None]
+    unlimited = tuple(each.path for each in live if not each.size_bytes)
+    return Facts(context.headroom, sum(each.promised_bytes for each in live), unlimited)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -38,14 +43,24 @@ def judge(facts: Facts) -> Iterator[Finding]:
     available = room.available_bytes
     left = available - promised
     status = Status.FAIL if left < 0 else Status.WARN if left < least else Status.PASS
+    unlimited = ", ".join(facts.unlimited)
     volumes = ""
     if promised:
         volumes = f", and the volumes may still take {format_bytes(promised)}"
     message = f"{format_bytes(available)} are available by {room.available_from}{volumes}"
     if room.limits_hidden:
         message += ", or less: /sys/fs/cgroup does not show the control group of this process"
+    if unlimited:
+        message += f"; {unlimited} has no limit of size, and may take all of it"
     remedy = None
-    if status is not Status.PASS:
+    if unlimited and status is Status.PASS:
+        status = Status.WARN
+        remedy = Remedy(
+            ("hostprep status",),
+            f"unstage what is in {unlimited}, `hostprep unmount` it, then `hostprep apply`: the"
+            " kernel sets a limit only at a mount",
+        )
+    elif status is not Status.PASS:
         so = "the kernel will kill processes then" if left < 0 else "little is left for a training"
         message += f": {so}"
         commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
@@ -100,7 +115,8 @@ who fills it, not to a job that reads it, so of the limit nothing is promised.
 
 **FAIL** the volumes alone would exceed the memory: when they fill, the kernel kills processes, and
 what lies in a tmpfs is not given back by that. **WARN** less is left than hostprep reserves for the
-machine: the larger of 4 GiB and a tenth of its RAM, but a quarter at most.
+machine: the larger of 4 GiB and a tenth of its RAM, but a quarter at most; or a volume has no limit
+of size, as after `mount -o remount,size=0`, and may take all.
 
 Smaller volumes (`size:` in the spec, then `hostprep apply`), fewer other programs, or a larger
 limit for the cgroup.

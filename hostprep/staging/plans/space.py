@@ -138,7 +138,7 @@ def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
         others = in_flight_in_memory(request)
         taken_bytes = others.size_bytes + others.inodes * INODE_BYTES
         return replace(budget, promised_bytes=budget.promised_bytes + taken_bytes)
-    return replace(budget, promised_bytes=0) if facts.headroom.is_limited else None
+    return replace(budget, promised_bytes=0, unlimited=()) if facts.headroom.is_limited else None
 
 
 def memory_growth(space: Space) -> int:

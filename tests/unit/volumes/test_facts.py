@@ -219,6 +219,19 @@ def test_what_is_promised_to_others_is_theirs(
     assert promised(root, monkeypatch, other, gone=third) == each
 
 
+def test_one_without_a_limit_is_named_and_not_oneself(
+    root: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "/mnt/other-none"
+    for path in (other, PATH):
+        write_record(replace(RECORD, path=path, volume_id=volume_id_for(path)))
+    size = 0
+    monkeypatch.setattr(facts, "read_live", lambda path, _: live_volume(path=path, size_bytes=size))
+    assert gather(PATH, root).unlimited == (other,)
+    size = 1000
+    assert gather(PATH, root).unlimited == ()
+
+
 def test_what_a_volume_may_yet_take_is_its_room_and_its_inodes() -> None:
     """An inode takes a kilobyte beside the size; what is used already is counted as taken."""
     volume = live_volume(size_bytes=5000, used_bytes=2000, inodes=50, used_inodes=10)

@@ -405,6 +405,13 @@ def test_room_that_other_volumes_have_not_used_yet_is_not_given_twice() -> None:
     assert "= 64.9 GiB, but 60.0 GiB are available" in words
 
 
+def test_a_volume_that_may_take_all_of_the_memory_is_warned_of() -> None:
+    facts = replace(FRESH, unlimited=("/mnt/open",))
+    (warning,) = plan_volume(REQUEST, facts).warnings
+    assert warning.startswith("/mnt/open: mounted without a limit of size")
+    assert plan_volume(REQUEST, replace(MOUNTED, unlimited=("/mnt/open",))).warnings == ()
+
+
 def test_the_reserve_is_at_least_four_gib() -> None:
     small = replace(FRESH, headroom=Headroom(8 * GIB, 8 * GIB, "MemAvailable", False))
     plan = plan_volume(replace(REQUEST, size_bytes=GIB), small)
