@@ -130,6 +130,19 @@ def _tell_of_fstab(volume: str) -> None:
         say(f"  -> `hostprep unmount {shlex.quote(printable(volume))} --fstab` removes its line")
 
 
+def _tell_of_spec(volume: str) -> None:
+    from hostprep.cli.spec import wanted_spec
+
+    try:
+        spec = wanted_spec(None)
+    except HostprepError:
+        return  # there is none, or nothing to go by
+    if any(each.path == volume for each in spec.volumes):
+        named = f"{printable(spec.path)} names the volume {printable(volume)}"
+        say(f"hostprep: {named}, which `hostprep check` will miss")
+        say(f"  -> `hostprep apply {shlex.quote(printable(spec.path))}` mounts it again")
+
+
 def _tell_of(boot_service: str | None, record: Record) -> None:
     if boot_service is not None:
         from hostprep.converging.boot_links import AT_BOOT, linked_from
@@ -161,6 +174,8 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
         )
         return
     _tell_of(boot_service, plan.record)
+    if plan.unmount and plan.record.volume is not None:
+        _tell_of_spec(plan.record.volume)
     for path in plan.foreign[:_MOST_LISTED]:
         emit_text(f"would stay, not as it was staged: {printable(path)}")
     if len(plan.foreign) > _MOST_LISTED:
@@ -220,6 +235,7 @@ def _conclude(
         say(f"hostprep: {printable(stays)}")
     if result.unmounted and result.problem is None and record.volume is not None:
         _tell_of_fstab(record.volume)
+        _tell_of_spec(record.volume)
     _tell_of(boot_service, record)
     if error is not None:
         raise typer.Exit(1)

@@ -264,6 +264,23 @@ def test_it_is_told_what_becomes_of_the_line_in_fstab(source: Path, volume: Path
     assert "fstab has no line for it" in gone.stdout and "next boot" not in gone.stderr
 
 
+def test_it_is_told_that_the_spec_names_the_volume(
+    source: Path, volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "spec.yml"
+    monkeypatch.setenv("HOSTPREP_SPEC", str(spec))
+    for path, named in ((volume, True), (tmp_path / "another", False)):
+        spec.write_text(f"volumes: [{{path: {path}, size: 64M}}]\n")
+        hostprep("stage", source, *into(volume))
+        for words in (["--dry-run"], []):
+            said = run_hostprep("unstage", "data", *words).stderr
+            assert (f"names the volume {volume}, which" in said) is named
+            assert (f"`hostprep apply {spec}` mounts it again" in said) is named
+    spec.write_text("volumes: nonsense")
+    hostprep("stage", source, *into(volume))
+    assert "spec" not in run_hostprep("unstage", "data").stderr
+
+
 def test_what_cannot_be_read_afterwards_takes_nothing_back(
     source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
