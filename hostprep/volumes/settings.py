@@ -7,7 +7,14 @@ import shlex
 from hostprep.errors import NoRoom, Refused
 from hostprep.units import KIB, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.model import FLAGS, Huge, LiveVolume, Unchanged, VolumeRequest
+from hostprep.volumes.model import (
+    FLAGS,
+    SOURCE,
+    Huge,
+    LiveVolume,
+    Unchanged,
+    VolumeRequest,
+)
 
 DEFAULT_MODE = 0o755
 # Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
@@ -88,6 +95,15 @@ def new_inodes(
     return max(live.inodes, recorded, grown)
 
 
+def making_writable(path: str) -> str:
+    """Return the line that lifts read-only from a volume, and changes nothing else.
+
+    Of a path alone mount(8) takes the options of its line in fstab too, as its size; given the
+    source as well, only those on the line, and so the flags have to be there.
+    """
+    return f"mount -o remount,rw,{','.join(FLAGS)} {SOURCE} {shlex.quote(path)}"
+
+
 def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> tuple[str, ...]:
     """Return what to say where a mounted volume is read-only: somebody's doing, and left so.
 
@@ -95,7 +111,7 @@ def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> t
     """
     if "ro" not in live.options:
         return ()
-    writable = f"mount -o remount,rw {shlex.quote(live.path)}"
+    writable = making_writable(live.path)
     if (mode, owner) != (live.mode, (live.uid, live.gid)):
         raise Refused(
             f"{live.path} is mounted read-only, so its mode and owner cannot change; nothing was"

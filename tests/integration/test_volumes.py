@@ -29,6 +29,7 @@ from hostprep.units import MIB
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.facts import gather
 from hostprep.volumes.fstab import entries
+from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs
@@ -40,6 +41,7 @@ from hostprep.volumes.removal import (
     apply_unmount,
     gather_and_plan_unmount,
 )
+from hostprep.volumes.settings import making_writable
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_source
 
@@ -189,6 +191,21 @@ def test_defaults_follow_what_the_kernel_takes(safe_dir: Path) -> None:
     assert live.noswap is tmpfs_support().noswap
     assert live.huge is (Huge.WITHIN_SIZE if tmpfs_support().huge else Huge.NEVER)
     assert not mounted(request(safe_dir / "w", swap=True)).noswap
+
+
+def test_to_make_one_writable_changes_nothing_else(
+    safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor gives it what its line in fstab has of its own."""
+    path = safe_dir / "v"
+    before = mounted(request(path))
+    line = making_writable(str(path))
+    (tmp_path / "fstab").write_text(f"hostprep {path} tmpfs size=1m,nr_inodes=99,nofail 0 0\n")
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path / "fstab"))
+    subprocess.run(line.replace(",rw,", ",ro,"), shell=True, check=True)
+    assert "ro" in kernel_says(path)["options"].split(",")
+    subprocess.run(line, shell=True, check=True)
+    assert read_live(str(path), read_mounts()) == before
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])

@@ -15,7 +15,7 @@ from hostprep.units import format_bytes
 from hostprep.volumes.budget import arithmetic, default_reserve
 from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.options import OptionValues, parse_options
-from hostprep.volumes.settings import default_inodes
+from hostprep.volumes.settings import default_inodes, making_writable
 
 # A percentage was worked out when the volume was mounted, of a RAM that differs from boot to boot.
 _SAME_SIZE = 0.01
@@ -51,7 +51,7 @@ class VolumeLook:
         """Return the line for one that is read-only, which no mount of hostprep's lifts."""
         if self.live is None or "ro" not in self.live.options:
             return ()
-        return (f"mount -o remount,rw {quote(self.spec.path)}",)
+        return (making_writable(self.spec.path),)
 
     def changing(self, lines: tuple[str, ...], hint: str | None = None) -> Remedy:
         """Return ``lines``, which change it to its size of the spec; or what is to come first."""

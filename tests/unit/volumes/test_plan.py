@@ -19,7 +19,7 @@ from hostprep.volumes.model import Huge, RamBudget, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord
-from hostprep.volumes.settings import default_inodes
+from hostprep.volumes.settings import default_inodes, making_writable
 from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
 
 PATH = "/mnt/data"
@@ -223,7 +223,7 @@ def test_a_volume_that_somebody_made_read_only_stays_so_and_is_told_of() -> None
     plan = plan_volume(REQUEST, closed)
     assert plan.refusal is None and not plan.changes
     assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted, but read-only"]
-    assert [f"`mount -o remount,rw {PATH}`" in each for each in plan.warnings] == [True]
+    assert [f"`{making_writable(PATH)}`" in each for each in plan.warnings] == [True]
     grown = plan_volume(replace(REQUEST, size_bytes=9 * GIB), closed)
     assert grown.remount_options is not None and "ro" in grown.remount_options
     assert "cannot change" in refusal(replace(REQUEST, mode=0o700), closed)
