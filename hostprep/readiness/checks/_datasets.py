@@ -18,7 +18,7 @@ from hostprep.spec.model import DatasetSpec, Spec
 from hostprep.staging.inspection import Inspected
 from hostprep.staging.record.damage import NOBODY_KNOWS, DamagedManifest
 from hostprep.staging.record.records import Record
-from hostprep.staging.status import DatasetStatus
+from hostprep.staging.status import NOT_FOR_US, DatasetStatus
 
 # A quick check has 2.5 s: for asking whether the source answers, and for comparing.
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
@@ -133,7 +133,9 @@ def _wanted(
 ) -> DatasetLook:
     """Return a data set of the spec; ``status`` is of its record, where that can be read."""
     lost = wanted.volume is not None and context.live(wanted.volume) is None
-    state = status.state if status else "never"
+    state, reason = (status.state, status.reason) if status else ("never", "it was never staged")
+    if status is None and (closed := _closed_above(wanted.to)):
+        state, reason = "unreachable", f"{NOT_FOR_US}{closed}, where its path leads"
     in_the_way = _in_the_way(status) if status else None
     if damaged is not None:
         state, in_the_way = "damaged", damaged.hint
@@ -145,13 +147,27 @@ def _wanted(
         at_boot=wanted.at_boot,
         record=status.record if status else None,
         state=state,
-        reason=status.reason if status else "it was never staged",
+        reason=reason,
         lost_volume=wanted.volume if lost else None,
         stage=stage_line(wanted, spec),
         origin=_NOT_ASKED,
         in_the_way=in_the_way,
         shares_name=sum(each.name == wanted.name for each in spec.datasets) > 1,
     )
+
+
+def _closed_above(to: str | None) -> str | None:
+    """Return the directory for which this user cannot tell where ``to`` leads; None: it can be.
+
+    On record is the path without symlinks.
+    """
+    try:
+        os.path.realpath(to or "/", strict=True)
+    except PermissionError as error:
+        return os.path.dirname(str(error.filename))
+    except OSError:
+        pass
+    return None
 
 
 def _found(context: Context, status: DatasetStatus) -> DatasetLook:

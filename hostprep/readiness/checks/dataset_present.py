@@ -191,7 +191,8 @@ and holds no files: so was its source, as the directory of a share is that is no
 something is there that hostprep has no record of, as after a copy by hand: it cannot be verified.
 **WARN** it was published without entries of the source that could not be read, or whose place on
 the target others had taken; or one that the spec does not name is gone. **UNKNOWN** hostprep's
-record cannot be read, so that nothing is known of what it is of. **SKIP** where its volume is not
+record cannot be read, so that nothing is known of what it is of; or its target does not answer, or
+this user may not look there. **SKIP** where its volume is not
 mounted: HP001 says so, and its remedy stages it as well.
 
 `hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted;
