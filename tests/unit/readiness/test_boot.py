@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.converging.boot_command import astray
 from hostprep.converging.boot_record import BootRecord
 from hostprep.converging.boot_template import render
 from hostprep.readiness.checks._boot import ask_boot
@@ -71,6 +72,16 @@ def test_a_drop_in_that_exchanges_the_program_is_seen(
     drop_in.rename(drop_in.with_suffix(".off"))
     found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
     assert found.overridden_by is found.lost_program is None
+
+
+@pytest.mark.parametrize("name", ["$HOME 50%", 'its "own"', "back\\slash", "'x", "%%$$", "data!"])
+def test_a_unit_as_it_was_written_stages_whatever_the_name(name: str, tmp_path: Path) -> None:
+    record = BootRecord(name, "/srv", "/mnt", None, None, "/", None, False)
+    text = render(record, ("/usr/bin/true",), ())
+    (tmp_path / UNIT).write_bytes(text)
+    assert astray(tmp_path / UNIT, name) is None
+    (tmp_path / UNIT).write_bytes(text.replace(b"restage", b"facts"))
+    assert astray(tmp_path / UNIT, name) is not None
 
 
 @pytest.mark.parametrize(
