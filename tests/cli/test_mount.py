@@ -112,7 +112,7 @@ def test_unmounting_nothing_is_nothing_to_do(capsys: pytest.CaptureFixture[str])
     found = document(capsys)
     assert (found["changed"], found["changes"]) == (False, [])
     assert found["unchanged"] == [
-        {"subject": "/mnt/hostprep-test", "reason": "no volume is mounted there"}
+        {"subject": "/mnt/hostprep-test", "reason": "no volume is mounted there", "as_wanted": True}
     ]
 
 
