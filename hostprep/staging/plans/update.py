@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from hostprep.errors import Refused
 from hostprep.staging.batches import Batch, pack_batches
+from hostprep.staging.files.directories import opens
 from hostprep.staging.model import (
     PLACE_TAKEN,
     RANGE_BYTES,
@@ -83,8 +84,7 @@ def plan_update(
                 published.take(directory, stands)
                 _note_directories(recorded, directory, stands.directories)
                 keep_standing(plan, stands)
-                if not _directory_stands(entry, recorded.get(directory), stands.own):
-                    plan.make_directories.append(directory)
+                _plan_directory(plan, directory, entry, recorded.get(directory), stands.own)
                 continue
             listing = listings.get(directory)
             if listing is None:
@@ -108,8 +108,8 @@ def plan_update(
                         batches.append(pack_batches(directory, copied))
                     count_files(len(part.source))
                 plan.batches.extend(in_order(batches))
-            if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
-                plan.make_directories.append(directory)
+            own = published.stat(directory)
+            _plan_directory(plan, directory, entry, recorded.get(directory), own)
         _plan_gone_directories(plan, scan, sides)
         if os.geteuid() == 0:
             _refuse_to_open(plan, scan, recorded, published)
@@ -272,10 +272,7 @@ def _refuse_to_open(
         wanted, found = scan.directories.get(directory), published.stat(directory)
         if wanted is None or found is None or _as_staged(recorded.get(directory), found):
             continue
-        given = wanted.mode
-        if wanted.uid not in (0, found.uid):
-            given |= wanted.mode >> 6
-        if given & ~found.mode & 0o055:
+        if opens(wanted, found.mode, found.uid, found.gid):
             raise Refused(
                 f"{directory or 'the data set'} on the target is closed to others, was not staged"
                 f" so, and holds what hostprep did not stage ({path}), which would be open to them;"
@@ -293,6 +290,15 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
 
 def _below(path: str, directories: set[str]) -> bool:
     return not directories.isdisjoint((path, *above(path), ""))
+
+
+def _plan_directory(
+    plan: CopyPlan, directory: str, wanted: Entry, recorded: Recorded | None, found: Entry | None
+) -> None:
+    if found is not None:
+        plan.inodes[directory] = found.ino
+    if not _directory_stands(wanted, recorded, found):
+        plan.make_directories.append(directory)
 
 
 def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:

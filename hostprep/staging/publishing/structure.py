@@ -7,7 +7,7 @@ import itertools
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import Any
@@ -231,6 +231,7 @@ def finish_directories(
     processes: int,
     threads: int,
     finished: Set[str] = frozenset(),
+    inodes: Mapping[str, int] | None = None,
     gentle: bool = False,
     observer: Observer,
 ) -> tuple[int, dict[str, int]]:
@@ -238,8 +239,8 @@ def finish_directories(
 
     Deepest first, because work in a directory changes its time; missing ones are made. Workers do
     it where a source is slow to tell of its directories, or where it has to be ``gentle``, as only
-    they can be. Those ``finished`` are left alone. Returns how many had attributes that the target
-    cannot hold, and the modes of those whose mode it made another one.
+    they can be. Those ``finished`` are left alone; ``inodes`` are as for ``Job``. Returns how many
+    had attributes that the target cannot hold, and the modes of those whose mode it made another.
     """
     lost, done = 0, 0
     other_modes: dict[str, int] = {}
@@ -263,7 +264,7 @@ def finish_directories(
         observer.progress(done, 0)
 
     observer.phase("directories", files=len(left))
-    job = Job(source_fd, tree_fd, gentle=gentle)
+    job = Job(source_fd, tree_fd, gentle=gentle, inodes=inodes or {})
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     try:
         while (
