@@ -207,36 +207,39 @@ def _plan_gone_directories(plan: CopyPlan, scan: Scan, sides: Sides) -> None:
     Below a directory that could not be read nothing counts as gone.
     """
     pending = [""]
-    gone: list[tuple[str, Recorded | None]] = []
     while pending:
         directory = pending.pop()
-        standing = sides.published.subdirectories(directory)
-        pending.extend(join(directory, name) for name in standing)
+        below = {join(directory, name): name for name in sides.published.subdirectories(directory)}
         lost = [
-            name
-            for name in standing
-            if (path := join(directory, name)) not in scan.directories
-            and not _below(path, scan.unreadable)
+            path
+            for path in below
+            if path not in scan.directories and not _below(path, scan.unreadable)
         ]
+        recorded: dict[str, Recorded] = {}
         if lost:
-            recorded: dict[str, Recorded] = {}
             for known, _ in sides.staged(directory):
-                recorded |= {name: known[name] for name in lost if name in known}
-            gone.extend((join(directory, name), recorded.get(name)) for name in lost)
-    for path, record in gone:
-        # Of a file that a killed update was to put in its place, ``records`` does not speak here.
-        if record is None or record.kind != "d":
-            plan.foreign.append(path + "/")
-            continue
-        plan.delete_directories.append(path)
-        for known, here in sides.staged(path):
-            for name, entry in here.items():
-                if stat.S_ISDIR(entry.mode):
-                    continue
-                if name in known and known[name].present_as(entry):
-                    plan.delete.append(join(path, name))
-                else:
-                    plan.foreign.append(join(path, name))
+                recorded |= {path: known[below[path]] for path in lost if below[path] in known}
+        for path in lost:
+            # Of a file that a killed update was to put in its place, ``records`` does not speak.
+            if path in recorded and recorded[path].kind == "d":
+                _plan_gone(plan, path, sides)
+            else:
+                plan.foreign.append(path + "/")
+                del below[path]  # and nothing in it is ours
+        pending.extend(below)
+
+
+def _plan_gone(plan: CopyPlan, path: str, sides: Sides) -> None:
+    """Plan the removal of a published directory, and of those of its files that are as staged."""
+    plan.delete_directories.append(path)
+    for known, here in sides.staged(path):
+        for name, entry in here.items():
+            if stat.S_ISDIR(entry.mode):
+                continue
+            if name in known and known[name].present_as(entry):
+                plan.delete.append(join(path, name))
+            else:
+                plan.foreign.append(join(path, name))
 
 
 def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:

@@ -42,6 +42,12 @@ _NAMES_A_SLOW_TASK = 32
 # BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; directories of other file systems that have it have two names.
 _GAP_INODE = 2
 _GAP = "what is in a subvolume of its own, which the Btrfs snapshot does not hold"
+# What Linux opens by one path (PATH_MAX). Deeper ones can be made, and each has all the names above
+# it in its own: a few thousand folders without a file would take all the memory.
+_LONGEST_PATH = 4095
+_TOO_DEEP = (
+    f"its path is longer than {_LONGEST_PATH} characters: no program could open what is in it"
+)
 # Only what was waited for that long in all is no matter of a busy processor.
 _LEAST_WAIT_SECONDS = 0.1
 
@@ -226,8 +232,7 @@ class _Found:
         scan = self.scan
         subdirectories, specials, singles, batches, error = there
         if error is not None:
-            scan.skipped.append(Skipped(directory or ".", error, failed=True))
-            scan.unreadable.add(directory)
+            self._leave_out(directory, error)
             return []
         for name, mode in specials:
             scan.skipped.append(Skipped(join(directory, name), describe_special(mode)))
@@ -240,11 +245,18 @@ class _Found:
                 entry = entry._replace(mtime_ns=scan.directories[directory].mtime_ns)
                 scan.skipped.append(Skipped(path, _GAP))
             scan.directories[path] = entry
-            found.append(path)
+            if len(path) > _LONGEST_PATH:
+                self._leave_out(path, _TOO_DEEP)
+            else:
+                found.append(path)
         packed = tuple([Batch(directory, *batch) for batch in batches])
         alone = tuple([Entry._make(item) for item in singles])
         scan.listings.append(Listing(directory, packed, alone))
         return found
+
+    def _leave_out(self, directory: str, reason: str) -> None:
+        self.scan.skipped.append(Skipped(directory or ".", reason, failed=True))
+        self.scan.unreadable.add(directory)
 
 
 class _Large:
