@@ -24,6 +24,7 @@ from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import CopyPlan, leaves_of
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, is_all_new, open_target
+from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
@@ -37,7 +38,6 @@ from hostprep.staging.publishing.structure import (
     close_directories,
     directory_digest,
     directory_lines,
-    finish_directories,
     leave_out_unholdable,
     make_links,
 )
