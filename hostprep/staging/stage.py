@@ -24,6 +24,7 @@ from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import CopyPlan, leaves_of
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, is_all_new, open_target
+from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
@@ -37,7 +38,6 @@ from hostprep.staging.publishing.structure import (
     close_directories,
     directory_digest,
     directory_lines,
-    finish_directories,
     leave_out_unholdable,
     make_links,
 )
@@ -252,9 +252,11 @@ class _Work:
             known = folder(request.name, request.target)
             new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
             extend_manifest(known, new, durable=not plan.in_ram)
-            closing_now = (path for path in files.make_directories if path in directories)
-            close_directories(closing_now, directories, plan.source_fd, self.published_fd)
-            left = publish_update(files, self.private, self.published_fd, manifest, self.observer)
+            changing = [path for path in files.make_directories if path in directories]
+            close_directories(changing, directories, plan.source_fd, self.published_fd)
+            left = publish_update(
+                files, self.private, self.published_fd, manifest, self.observer, changing
+            )
             # Work in a directory changed its time, so all are gone over.
             tree_lines = self._finish_directories(copied, self.published_fd)
         if not plan.in_ram:
@@ -281,6 +283,8 @@ class _Work:
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
         """Finish the directories of a tree and return their manifest lines."""
         directories, reading = self.plan.scan.directories, self.plan.reading
+        # Programs behind FUSE number what they have anew where the kernel forgot it.
+        numbered = self.mount is None or not self.mount.fstype.startswith("fuse")
         lost, other_modes = finish_directories(
             directories,
             self.plan.source_fd,
@@ -288,6 +292,7 @@ class _Work:
             processes=reading.processes,
             threads=reading.lookers,
             finished=copied.finished,
+            inodes=self.plan.files.inodes if numbered else None,
             gentle=self.plan.request.gentle,
             observer=self.observer,
         )

@@ -32,7 +32,6 @@ from tests.unit.probing.test_results import made as made_probe
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/check.schema.json").read_text())
 DOCS = (ROOT / "docs/check.md").read_text()
-SHM = Path("/dev/shm")
 
 
 @dataclass(frozen=True)

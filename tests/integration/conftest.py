@@ -31,20 +31,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip a test whose rig cannot be had here."""
+    """Skip a test whose rig, or that of one of its fixtures, cannot be had here."""
     try:
         return (yield)
     except loops.Unavailable as reason:
         pytest.skip(str(reason))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup() -> Generator[None, object, object]:
-    """Skip a test whose fixture needs such a rig."""
-    try:
-        return (yield)
-    except loops.Unavailable as reason:
-        pytest.skip(str(reason))
+pytest_fixture_setup = pytest_pyfunc_call
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hostprep.staging import stage
 from hostprep.staging.unstage_plan import find_record
 from tests.kit.compare import differences
 from tests.kit.stagecraft import NOBODY, hostprep, rewrite, snapshot
@@ -99,7 +101,8 @@ def test_copies_that_are_roots_by_now_are_not_begun_with(
         error = hostprep(*words, prefix=as_nobody, expect=1)["error"]
         assert error["message"] == f"{shared}/data was staged by root; nothing was changed."
     assert snapshot(shared) == before
-    assert hostprep("status", prefix=as_nobody)["datasets"][0]["state"] == "staged"
+    known = hostprep("status", prefix=as_nobody)["datasets"]  # the machine's own are among them
+    assert [each["state"] for each in known if each["source"] == str(source)] == ["staged"]
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o777, True), (0o1777, False), (0o755, False)])
@@ -175,3 +178,34 @@ def test_a_folder_is_opened_as_in_the_source_whatever_others_put_there(
     folder.chmod(0o755)
     assert hostprep("stage", source, "--to", target)["changed"]
     assert added.parent.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("step", ["close_directories", "publish_update", "finish_directories"])
+@pytest.mark.parametrize("place", ["images", "new"])
+def test_what_is_moved_to_the_place_of_a_folder_while_it_is_updated_stays_closed(
+    step: str, place: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose the folder around both is has all the time of a run for it."""
+    closed = source / "class-0/closed"
+    closed.mkdir(mode=0o700)
+    (closed / "key").write_bytes(b"a colleague's")
+    os.chown(closed, _COLLEAGUE, _COLLEAGUE)
+    hostprep("stage", source, "--to", target)
+    changed = source / "class-0" / place
+    changed.mkdir(mode=0o755, exist_ok=True)
+    (changed / "added").write_bytes(b"added")
+    os.chown(changed, 65534, 65534)
+    copies = target / "data/class-0"
+    carry_on = getattr(stage, step)
+
+    def move(*given: Any, **more: Any) -> Any:
+        if (copies / place).exists():
+            (copies / place).rename(copies / "moved")
+        (copies / "closed").rename(copies / place)
+        return carry_on(*given, **more)
+
+    monkeypatch.setattr(stage, step, move)
+    error = hostprep("stage", source, "--to", target, expect=1)["error"]
+    assert "was exchanged meanwhile, for a directory that is closed to others" in error["message"]
+    assert (copies / place / "key").read_bytes() == b"a colleague's"
+    assert (copies / place).stat().st_mode & 0o777 == 0o700

@@ -22,7 +22,7 @@ from hostprep.staging.batches import LARGE_DIRECTORY
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage, scan_source
-from hostprep.staging.publishing.structure import finish_directories
+from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.stage import carry_out
 from tests.kit import loops

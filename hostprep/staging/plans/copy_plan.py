@@ -53,7 +53,8 @@ class CopyPlan:
     what an interrupted run has done; their entries add up to ``kept`` and ``resumed``, but for what
     was changed on the target (see ``keep_published``). ``digest_sum`` is the sum of their terms,
     which leaves out what was staged without verification and so makes the plan ``unverified``.
-    ``make_directories`` are missing or differ.
+    ``make_directories`` are missing or differ; ``inodes`` are those of the directories that are
+    there, by which one is told from another that somebody moves to its place.
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
     ``full_check``: what is published was read, and ``differing`` is what that found.
     ``sequence`` has the batches' entries in the order in which they are read, where that is not the
@@ -71,6 +72,7 @@ class CopyPlan:
     delete: list[str] = field(default_factory=list)
     delete_directories: list[str] = field(default_factory=list)
     make_directories: list[str] = field(default_factory=list)
+    inodes: dict[str, int] = field(default_factory=dict)
     foreign: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     discard: list[str] = field(default_factory=list)

@@ -82,76 +82,114 @@ def find_standing(
     """
     if not lookers.processes or scan.totals.files < _LEAST_FILES:
         return {}
-    found: dict[str, Looked] = {}
-    changed: set[str] = set()
-    first: float | None = None  # when the first answer came
-    seen = 0
-
-    def take(
-        asked: Sequence[tuple[Any, ...]], files: int, results: list[tuple[int, bytes] | None]
-    ) -> None:
-        nonlocal first, seen
-        on_files(sum(result[0] for result in results if result is not None))
-        if first is None:
-            first = monotonic()
-        else:
-            seen += files
-            if is_slow(monotonic() - first, seen):
-                pool.readers = None  # all threads: it can answer many at once
-        for known, result in zip(asked, results, strict=True):
-            directory, lines = known[0], known[3]
-            if result is None:
-                changed.add(directory)
-            elif callable(lines):
-                seen_before = found.get(directory, Looked(()))
-                found[directory] = Looked((*seen_before.parts, result[1]))
-            else:
-                found[directory] = Looked((result[1],), lines)
-
-    def tasks() -> Iterator[tuple[str, Any, OnResult]]:
-        for number, (known, files, parts) in enumerate(large):
-            for part in range(parts):
-                on_result = partial(take, [known], files // parts)
-                yield "standing part", (verified, number, (part, parts)), on_result
-        group: list[tuple[Any, ...]] = []
-        files = 0
-        for listing in few:
-            group.append((*source_of(listing), tuple(manifest.lines(listing.directory))))
-            files += listing.files
-            if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
-                yield "standing", (verified, group), partial(take, group, files)
-                group, files = [], 0
-        if group:
-            yield "standing", (verified, group), partial(take, group, files)
-
-    def source_of(listing: Listing) -> tuple[str, list[bytes], list[Plain]]:
-        packed = [batch.packed for batch in listing.batches]
-        return listing.directory, packed, [(*entry,) for entry in listing.singles]
-
-    few: list[Listing] = []
-    large: list[tuple[Large, int, int]] = []
-    for listing in scan.listings:
-        files = listing.files
-        share = math.ceil(files * lookers.processes / scan.totals.files)
-        parts = min(share, _MOST_PARTS, files // _TASK_FILES)
-        if parts > 1:
-            lines = partial(manifest.lines, listing.directory)
-            large.append(((*source_of(listing), lines), files, parts))
-        else:
-            few.append(listing)
+    few, large = _shares(scan, manifest, lookers.processes)
     job = Job(
         published_fd,
         published_fd,
         gentle=lookers.gentle,
         looks_only=True,
-        large=[known for known, _, _ in large],
+        large=[share.known for share in large],
     )
     with Pool(job, processes=lookers.processes, threads=lookers.threads) as pool:
         pool.readers = lookers.processes
-        pool.run(tasks())
-    for directory in changed:
-        found.pop(directory, None)
-    return found
+        answers = _Answers(pool, on_files)
+        pool.run(_tasks(few, large, manifest, answers, verified=verified))
+    return answers.standing()
+
+
+class _Share(NamedTuple):
+    """A directory of so many ``files`` that it is looked at in ``parts``."""
+
+    known: Large
+    files: int
+    parts: int
+
+
+def _shares(
+    scan: Scan, manifest: ManifestIndex, processes: int
+) -> tuple[list[Listing], list[_Share]]:
+    """Return which directories are looked at as a whole, and which in parts."""
+    few: list[Listing] = []
+    large: list[_Share] = []
+    for listing in scan.listings:
+        files = listing.files
+        share = math.ceil(files * processes / scan.totals.files)
+        parts = min(share, _MOST_PARTS, files // _TASK_FILES)
+        if parts > 1:
+            lines = partial(manifest.lines, listing.directory)
+            large.append(_Share((*_source_of(listing), lines), files, parts))
+        else:
+            few.append(listing)
+    return few, large
+
+
+def _source_of(listing: Listing) -> tuple[str, list[bytes], list[Plain]]:
+    packed = [batch.packed for batch in listing.batches]
+    return listing.directory, packed, [(*entry,) for entry in listing.singles]
+
+
+def _tasks(
+    few: Sequence[Listing],
+    large: Sequence[_Share],
+    manifest: ManifestIndex,
+    answers: _Answers,
+    *,
+    verified: bool,
+) -> Iterator[tuple[str, Any, OnResult]]:
+    """Yield a task for each part of a ``large`` directory, and for some of the others together."""
+    for number, (known, files, parts) in enumerate(large):
+        for part in range(parts):
+            on_result = partial(answers.take, [known], files // parts)
+            yield "standing part", (verified, number, (part, parts)), on_result
+    group: list[tuple[Any, ...]] = []
+    files = 0
+    for listing in few:
+        group.append((*_source_of(listing), tuple(manifest.lines(listing.directory))))
+        files += listing.files
+        if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
+            yield "standing", (verified, group), partial(answers.take, group, files)
+            group, files = [], 0
+    if group:
+        yield "standing", (verified, group), partial(answers.take, group, files)
+
+
+class _Answers:
+    """What the workers have seen so far."""
+
+    def __init__(self, pool: Pool, on_files: Callable[[int], None]) -> None:
+        self._pool = pool
+        self._on_files = on_files
+        self._found: dict[str, Looked] = {}
+        self._changed: set[str] = set()
+        self._first: float | None = None  # when the first answer came
+        self._seen = 0  # files, since then
+
+    def take(
+        self, asked: Sequence[tuple[Any, ...]], files: int, results: list[tuple[int, bytes] | None]
+    ) -> None:
+        """Take what one of them has seen of the directories that it was asked for."""
+        self._on_files(sum(result[0] for result in results if result is not None))
+        if self._first is None:
+            self._first = monotonic()
+        else:
+            self._seen += files
+            if is_slow(monotonic() - self._first, self._seen):
+                self._pool.readers = None  # all threads: it can answer many at once
+        for known, result in zip(asked, results, strict=True):
+            directory, lines = known[0], known[3]
+            if result is None:
+                self._changed.add(directory)
+            elif callable(lines):  # it is one of several parts
+                before = self._found.get(directory, Looked(()))
+                self._found[directory] = Looked((*before.parts, result[1]))
+            else:
+                self._found[directory] = Looked((result[1],), lines)
+
+    def standing(self) -> dict[str, Looked]:
+        """Return the directories of which all parts stand, once all have been looked at."""
+        for directory in self._changed:
+            self._found.pop(directory, None)
+        return self._found
 
 
 def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Standing:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from hostprep.errors import Refused
 from hostprep.staging.batches import Batch, pack_batches
+from hostprep.staging.files.directories import opens
 from hostprep.staging.model import (
     PLACE_TAKEN,
     RANGE_BYTES,
@@ -83,8 +84,7 @@ def plan_update(
                 published.take(directory, stands)
                 _note_directories(recorded, directory, stands.directories)
                 keep_standing(plan, stands)
-                if not _directory_stands(entry, recorded.get(directory), stands.own):
-                    plan.make_directories.append(directory)
+                _plan_directory(plan, directory, entry, recorded.get(directory), stands.own)
                 continue
             listing = listings.get(directory)
             if listing is None:
@@ -108,8 +108,8 @@ def plan_update(
                         batches.append(pack_batches(directory, copied))
                     count_files(len(part.source))
                 plan.batches.extend(in_order(batches))
-            if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
-                plan.make_directories.append(directory)
+            own = published.stat(directory)
+            _plan_directory(plan, directory, entry, recorded.get(directory), own)
         _plan_gone_directories(plan, scan, sides)
         if os.geteuid() == 0:
             _refuse_to_open(plan, scan, recorded, published)
@@ -207,36 +207,39 @@ def _plan_gone_directories(plan: CopyPlan, scan: Scan, sides: Sides) -> None:
     Below a directory that could not be read nothing counts as gone.
     """
     pending = [""]
-    gone: list[tuple[str, Recorded | None]] = []
     while pending:
         directory = pending.pop()
-        standing = sides.published.subdirectories(directory)
-        pending.extend(join(directory, name) for name in standing)
+        below = {join(directory, name): name for name in sides.published.subdirectories(directory)}
         lost = [
-            name
-            for name in standing
-            if (path := join(directory, name)) not in scan.directories
-            and not _below(path, scan.unreadable)
+            path
+            for path in below
+            if path not in scan.directories and not _below(path, scan.unreadable)
         ]
+        recorded: dict[str, Recorded] = {}
         if lost:
-            recorded: dict[str, Recorded] = {}
             for known, _ in sides.staged(directory):
-                recorded |= {name: known[name] for name in lost if name in known}
-            gone.extend((join(directory, name), recorded.get(name)) for name in lost)
-    for path, record in gone:
-        # Of a file that a killed update was to put in its place, ``records`` does not speak here.
-        if record is None or record.kind != "d":
-            plan.foreign.append(path + "/")
-            continue
-        plan.delete_directories.append(path)
-        for known, here in sides.staged(path):
-            for name, entry in here.items():
-                if stat.S_ISDIR(entry.mode):
-                    continue
-                if name in known and known[name].present_as(entry):
-                    plan.delete.append(join(path, name))
-                else:
-                    plan.foreign.append(join(path, name))
+                recorded |= {path: known[below[path]] for path in lost if below[path] in known}
+        for path in lost:
+            # Of a file that a killed update was to put in its place, ``records`` does not speak.
+            if path in recorded and recorded[path].kind == "d":
+                _plan_gone(plan, path, sides)
+            else:
+                plan.foreign.append(path + "/")
+                del below[path]  # and nothing in it is ours
+        pending.extend(below)
+
+
+def _plan_gone(plan: CopyPlan, path: str, sides: Sides) -> None:
+    """Plan the removal of a published directory, and of those of its files that are as staged."""
+    plan.delete_directories.append(path)
+    for known, here in sides.staged(path):
+        for name, entry in here.items():
+            if stat.S_ISDIR(entry.mode):
+                continue
+            if name in known and known[name].present_as(entry):
+                plan.delete.append(join(path, name))
+            else:
+                plan.foreign.append(join(path, name))
 
 
 def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
@@ -272,10 +275,7 @@ def _refuse_to_open(
         wanted, found = scan.directories.get(directory), published.stat(directory)
         if wanted is None or found is None or _as_staged(recorded.get(directory), found):
             continue
-        given = wanted.mode
-        if wanted.uid not in (0, found.uid):
-            given |= wanted.mode >> 6
-        if given & ~found.mode & 0o055:
+        if opens(wanted, found.mode, found.uid, found.gid):
             raise Refused(
                 f"{directory or 'the data set'} on the target is closed to others, was not staged"
                 f" so, and holds what hostprep did not stage ({path}), which would be open to them;"
@@ -293,6 +293,15 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
 
 def _below(path: str, directories: set[str]) -> bool:
     return not directories.isdisjoint((path, *above(path), ""))
+
+
+def _plan_directory(
+    plan: CopyPlan, directory: str, wanted: Entry, recorded: Recorded | None, found: Entry | None
+) -> None:
+    if found is not None:
+        plan.inodes[directory] = found.ino
+    if not _directory_stands(wanted, recorded, found):
+        plan.make_directories.append(directory)
 
 
 def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:

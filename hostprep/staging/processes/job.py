@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.model import Verify
@@ -24,6 +25,7 @@ class Job:
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
     ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
     all have them by the fork, where sent to each of them they would be in memory as often.
+    ``inodes`` are what directories of the target must be to be opened, see ``finish_directory``.
     """
 
     source_fd: int
@@ -37,3 +39,4 @@ class Job:
     gentle: bool = False
     looks_only: bool = False
     large: Sequence[Large] = ()
+    inodes: Mapping[str, int] = field(default_factory=dict)

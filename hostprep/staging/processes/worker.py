@@ -185,7 +185,12 @@ class Worker:
             if self._stopping:
                 break
             made = finish_directory(
-                path, Entry._make(item), self._source, self._target, self._copier.style
+                path,
+                Entry._make(item),
+                self._source,
+                self._target,
+                self._copier.style,
+                self._job.inodes.get(path),
             )
             if made is not None:
                 modes.append((path, made))

@@ -150,18 +150,48 @@ def publish_update(
     published_fd: int,
     manifest: ManifestIndex,
     observer: Observer,
+    changing: Iterable[str] = (),
 ) -> list[str]:
     """Delete and replace in the published tree; return what was not removed.
 
     First what is gone, so that a directory can take a file's place, then each new file by one
     rename. A directory that holds something of somebody else stays, and so does a file that
-    somebody has put in the place of one of ours since the plan. ``manifest`` is that of before.
+    somebody has put in the place of one of ours since the plan. ``manifest`` is that of before,
+    ``changing`` are directories that are missing or differ, whose inodes are noted in the plan.
     Raises ``HostprepError`` where somebody took the place of a new file: it is left, and the rest
     of the copies stay where they are for the next run.
     """
-    left = []
     observer.phase("publish", files=len(plan.delete) + _placed_files(plan))
     count = Count(observer)
+    left = [
+        *_delete_files(plan, published_fd, manifest, count),
+        *_delete_directories(plan, published_fd),
+    ]
+    with (
+        DirCache(published_fd, create=True) as tree,
+        DirCache(private.tree_fd, create=True) as prepared,
+    ):
+        for path in changing:
+            # One that is made by now is told from all others, too.
+            plan.inodes.setdefault(path, os.fstat(tree.fd(path)).st_ino)
+        for directory, names in _prepared(private.tree_fd):
+            target_dir, prepared_dir = writable(tree.fd(directory)), prepared.fd(directory)
+            for some, known in manifest.of(directory, names):
+                versions, promised = known.versions(), known.promised()
+                for name in some:
+                    count.add()
+                    ours = versions.get(name, ())
+                    if ours and ours[-1].kind != "d" and name not in promised:
+                        os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+                    elif not _place(name, prepared_dir, target_dir, ours):
+                        raise _appeared(join(directory, name))
+    return left
+
+
+def _delete_files(
+    plan: CopyPlan, published_fd: int, manifest: ManifestIndex, count: Count
+) -> Iterator[str]:
+    """Remove the published files that are gone; yield those that somebody else has changed."""
     with DirCache(published_fd) as tree:
         for parent, paths in itertools.groupby(plan.delete, lambda path: path.rpartition("/")[0]):
             try:
@@ -178,9 +208,13 @@ def publish_update(
                     if entry is None:
                         continue
                     if name in records and not records[name].present_as(entry):
-                        left.append(join(parent, name))
+                        yield join(parent, name)
                     else:
                         os.unlink(name, dir_fd=writable(target_dir))
+
+
+def _delete_directories(plan: CopyPlan, published_fd: int) -> Iterator[str]:
+    """Remove the published directories that are gone, deepest first; yield those that stay."""
     for path in sorted(plan.delete_directories, key=lambda path: path.count("/"), reverse=True):
         parent, _, name = path.rpartition("/")
         with DirCache(published_fd) as tree:
@@ -189,23 +223,7 @@ def publish_update(
             except FileNotFoundError:
                 pass
             except OSError:
-                left.append(path)
-    with (
-        DirCache(published_fd, create=True) as tree,
-        DirCache(private.tree_fd, create=True) as prepared,
-    ):
-        for directory, names in _prepared(private.tree_fd):
-            target_dir, prepared_dir = writable(tree.fd(directory)), prepared.fd(directory)
-            for some, known in manifest.of(directory, names):
-                versions, promised = known.versions(), known.promised()
-                for name in some:
-                    count.add()
-                    ours = versions.get(name, ())
-                    if ours and ours[-1].kind != "d" and name not in promised:
-                        os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
-                    elif not _place(name, prepared_dir, target_dir, ours):
-                        raise _appeared(join(directory, name))
-    return left
+                yield path
 
 
 def _place(name: str, prepared_dir: int, target_dir: int, promised: Sequence[Recorded]) -> bool:

@@ -1,16 +1,12 @@
-"""What holds files together: hard links, and directories with their modes, owners and times."""
+"""What holds files together: hard links and directories, as they are made, closed and recorded."""
 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import stat
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from time import monotonic
-from typing import Any
 
 from hostprep.staging.files.acls import ACCESS_ACL, narrowed
 from hostprep.staging.files.holding import (
@@ -23,27 +19,14 @@ from hostprep.staging.files.holding import (
     reason_of,
 )
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
-from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.processes.copier import FATAL
-from hostprep.staging.processes.descriptors import share_descriptors
-from hostprep.staging.processes.job import Job
-from hostprep.staging.processes.pool import Pool, TaskFailed
-from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line, encode_record, join_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.system.trees import DirCache, above, join
-
-# What takes longer than memory and most disks do is worth starting workers for.
-_SLOW_SECONDS = 1e-3
-_GRACE_SECONDS = 50e-3
-_A_TASK = 4
-# Where memory answers, a task of more costs less, and is done before anybody misses the progress.
-_PROMPT_SECONDS = 100e-6
-_A_PROMPT_TASK = 64
 
 
 def make_links(
@@ -221,89 +204,6 @@ def _acl(directory_fd: int) -> bytes | None:
     with suppress(OSError):  # it has none, or its file system knows none
         return os.getxattr(directory_fd, ACCESS_ACL)
     return None
-
-
-def finish_directories(
-    directories: dict[str, Entry],
-    source_fd: int,
-    tree_fd: int,
-    *,
-    processes: int,
-    threads: int,
-    finished: Set[str] = frozenset(),
-    gentle: bool = False,
-    observer: Observer,
-) -> tuple[int, dict[str, int]]:
-    """Give the directories of a tree their modes, owners, ACLs, attributes and times.
-
-    Deepest first, because work in a directory changes its time; missing ones are made. Workers do
-    it where a source is slow to tell of its directories, or where it has to be ``gentle``, as only
-    they can be. Those ``finished`` are left alone. Returns how many had attributes that the target
-    cannot hold, and the modes of those whose mode it made another one.
-    """
-    lost, done = 0, 0
-    other_modes: dict[str, int] = {}
-    left = [path for path in directories if path not in finished]
-    levels = _by_depth(left)
-
-    def take(found: tuple[int, int, list[tuple[str, int]]]) -> None:
-        nonlocal lost, done
-        finished, lost_here, modes = found
-        done += finished
-        lost += lost_here
-        other_modes.update(modes)
-
-    def next_task() -> list[tuple[str, tuple[Any, ...]]]:
-        """Return some directories of the deepest level that is left, none at its end."""
-        prompt = monotonic() - started < done * _PROMPT_SECONDS
-        most = _A_PROMPT_TASK if prompt else _A_TASK
-        return [(path, tuple(directories[path])) for path in itertools.islice(levels[0], most)]
-
-    def tick() -> None:
-        observer.progress(done, 0)
-
-    observer.phase("directories", files=len(left))
-    job = Job(source_fd, tree_fd, gentle=gentle)
-    local, started = Worker(job, None, share_descriptors(1)), monotonic()
-    try:
-        while (
-            levels
-            and not gentle
-            and (
-                processes * threads == 1
-                or monotonic() - started < _GRACE_SECONDS + done * _SLOW_SECONDS
-            )
-        ):
-            if task := next_task():
-                take(local.do("directories", task))
-                tick()
-            else:
-                levels.popleft()
-    finally:
-        local.close()
-    if not levels:
-        return lost, other_modes
-    try:
-        with Pool(job, processes=processes, threads=threads) as pool:
-            while levels:
-                while task := next_task():
-                    pool.submit("directories", task, take)
-                pool.run(on_tick=tick)  # to its end, before the level above is begun
-                levels.popleft()
-    except TaskFailed as error:
-        raise OSError(error.errno, error.reason) from error
-    return lost, other_modes
-
-
-def _by_depth(directories: Iterable[str]) -> deque[Iterator[str]]:
-    """Return the directories of each depth, the deepest first."""
-
-    def depth(path: str) -> int:
-        return path.count("/") + bool(path)
-
-    # Of one depth in the order of their names, so that those of a task share what is above them.
-    ordered = sorted(sorted(directories), key=depth, reverse=True)
-    return deque(iter(list(paths)) for _, paths in itertools.groupby(ordered, depth))
 
 
 def directory_lines(directories: dict[str, Entry], other_modes: dict[str, int]) -> list[bytes]:

@@ -130,14 +130,7 @@ def choose_reading(
             cpus, 1, order, drop, False, _task_files(cpus, False), reason, may_grow=in_cache
         )
     if arm:
-        what = "a disk with an arm"
-        if storage_class in SERVED:
-            what = "several files at once come no sooner than one by one, as if by one arm"
-        elif storage_class is not StorageClass.ARM:
-            what = "a disk with an arm, as it answers like one"
-        if sample.cached_share:
-            what += ", and a part only is in the page cache"
-        reason = f"{what}: one reader, {_ORDER_WORDS[order]}"
+        reason = f"{_arm_in_words(storage_class, sample)}: one reader, {_ORDER_WORDS[order]}"
         return Reading(
             1,
             1,
@@ -148,6 +141,19 @@ def choose_reading(
             reason,
             may_grow=storage_class in SERVED,
         )
+    return _choose_cold(storage_class, sample, cpus, files, size_bytes, order, drop)
+
+
+def _choose_cold(
+    storage_class: StorageClass,
+    sample: Sample,
+    cpus: int,
+    files: int,
+    size_bytes: int,
+    order: str,
+    drop: bool,
+) -> Reading:
+    """Choose for a source without an arm, of which not all is in the page cache: by its wait."""
     if sample.seconds is None and storage_class not in SERVED:
         reason = "nothing was found that can be read to see how soon it answers: one process a core"
         return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason, may_grow=True)
@@ -188,6 +194,16 @@ def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
         gain = sample.parallel_gain
         return sample.seconds >= 3 * _ARM_SECONDS and gain is not None and gain < _SERIAL_GAIN
     return False
+
+
+def _arm_in_words(storage_class: StorageClass, sample: Sample) -> str:
+    if storage_class in SERVED:
+        what = "several files at once come no sooner than one by one, as if by one arm"
+    elif storage_class is StorageClass.ARM:
+        what = "a disk with an arm"
+    else:
+        what = "a disk with an arm, as it answers like one"
+    return f"{what}, and a part only is in the page cache" if sample.cached_share else what
 
 
 def _divided(readers: int, cpus: int) -> tuple[int, int]:

@@ -42,6 +42,12 @@ _NAMES_A_SLOW_TASK = 32
 # BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; directories of other file systems that have it have two names.
 _GAP_INODE = 2
 _GAP = "what is in a subvolume of its own, which the Btrfs snapshot does not hold"
+# What Linux opens by one path (PATH_MAX). Deeper ones can be made, and each has all the names above
+# it in its own: a few thousand folders without a file would take all the memory.
+_LONGEST_PATH = 4095
+_TOO_DEEP = (
+    f"its path is longer than {_LONGEST_PATH} characters: no program could open what is in it"
+)
 # Only what was waited for that long in all is no matter of a busy processor.
 _LEAST_WAIT_SECONDS = 0.1
 
@@ -105,11 +111,25 @@ def scan_tree(
     job = Job(source_fd, from_server=from_server, gentle=gentle)
     found = _Found(from_server=from_server)
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
-    local, started = Worker(job, None, share_descriptors(1)), monotonic()
+    # Not of a server: while it does not answer, this process could not be interrupted.
+    slow = not from_server and _scan_here(found, job)
+    if found.pending or found.large:
+        with Pool(job, processes=processes, threads=threads) as pool:
+            pool.readers = None if slow else processes
+            workers = _Workers(pool, found, processes * threads)
+            workers.submit()
+            pool.run(
+                on_tick=lambda: on_tick(found.entries) if on_tick else None, meanwhile=meanwhile
+            )
+    return found.all()
+
+
+def _scan_here(found: _Found, job: Job) -> bool:
+    """Scan what there is no need of workers for; return whether it answers slowly."""
     slow = False
+    local, started = Worker(job, None, share_descriptors(1)), monotonic()
     try:
-        # Not of a server: while it does not answer, this process could not be interrupted.
-        for done in range(0 if from_server else _INLINE_DIRECTORIES):
+        for done in range(_INLINE_DIRECTORIES):
             enough = done + len(found.pending) > _INLINE_DIRECTORIES or found.seen > _INLINE_ENTRIES
             if enough or slow or not found.pending:
                 break
@@ -117,60 +137,63 @@ def scan_tree(
             slow = is_slow(monotonic() - started, found.seen)
     finally:
         local.close()
-    if not found.pending and not found.large:
-        return found.all()
+    return slow
 
-    with Pool(job, processes=processes, threads=threads) as pool:
-        pool.readers = None if slow else processes
-        first: tuple[float, int] | None = None  # when the first answer came, what was seen by then
-        names_a_task = _NAMES_A_SLOW_TASK
-        tasks = 0  # that look at a large directory
-        look_seconds, looks = 0.0, 0
 
-        def submit() -> None:
-            nonlocal tasks
-            pending, large = found.pending, found.large
-            workers = max(1, pool.readers or processes * threads)
-            count = min(max(1, len(pending) // (workers * 4)), _MOST_DIRECTORIES_A_TASK)
-            while pending:
-                group = [pending.popleft() for _ in range(min(count, len(pending)))]
-                pool.submit("scan", group, on_listed)
-            while large and tasks < 2 * workers:
-                tasks += 1
-                number, names = large[0].give(names_a_task)
-                on_result = partial(on_looked_up, large[0], number)
-                pool.submit("look up", (large[0].directory, names), on_result)
-                if not large[0].left:
-                    large.popleft()
+class _Workers:
+    """Hands to a pool's workers what is to be looked at, and takes what they found.
 
-        def on_listed(results: list[Listed]) -> None:
-            nonlocal first
-            found.take(results)
-            now = monotonic()
-            first = first or (now, found.seen)
-            if is_slow(now - first[0], found.seen - first[1]):
-                pool.readers = None
-            submit()
+    Where that is slow to come, all ``threads`` of the pool are put to work.
+    """
 
-        def on_looked_up(
-            folder: _Large, number: int, result: tuple[float, tuple[Any, ...]]
-        ) -> None:
-            nonlocal tasks, names_a_task, look_seconds, looks
-            seconds, there = result
-            tasks -= 1
-            look_seconds += seconds
-            looks += found.take_part(folder, number, there)
-            # Of all looks so far: one that waited for a busy processor is no slow source.
-            names_a_task = _NAMES_A_TASK
-            if is_slow(look_seconds, looks):
-                names_a_task = _NAMES_A_SLOW_TASK
-                if look_seconds > _LEAST_WAIT_SECONDS:
-                    pool.readers = None
-            submit()
+    def __init__(self, pool: Pool, found: _Found, threads: int) -> None:
+        self._pool = pool
+        self._found = found
+        self._threads = threads
+        self._first: tuple[float, int] | None = None  # when they first answered, seen by then
+        self._names_a_task = _NAMES_A_SLOW_TASK
+        self._tasks = 0  # that look at a large directory
+        self._look_seconds, self._looks = 0.0, 0
 
-        submit()
-        pool.run(on_tick=lambda: on_tick(found.entries) if on_tick else None, meanwhile=meanwhile)
-    return found.all()
+    def submit(self) -> None:
+        """Have them look at what is pending."""
+        pending, large = self._found.pending, self._found.large
+        workers = max(1, self._pool.readers or self._threads)
+        count = min(max(1, len(pending) // (workers * 4)), _MOST_DIRECTORIES_A_TASK)
+        while pending:
+            group = [pending.popleft() for _ in range(min(count, len(pending)))]
+            self._pool.submit("scan", group, self._on_listed)
+        while large and self._tasks < 2 * workers:
+            self._tasks += 1
+            number, names = large[0].give(self._names_a_task)
+            on_result = partial(self._on_looked_up, large[0], number)
+            self._pool.submit("look up", (large[0].directory, names), on_result)
+            if not large[0].left:
+                large.popleft()
+
+    def _on_listed(self, results: list[Listed]) -> None:
+        found = self._found
+        found.take(results)
+        now = monotonic()
+        self._first = first = self._first or (now, found.seen)
+        if is_slow(now - first[0], found.seen - first[1]):
+            self._pool.readers = None
+        self.submit()
+
+    def _on_looked_up(
+        self, folder: _Large, number: int, result: tuple[float, tuple[Any, ...]]
+    ) -> None:
+        seconds, there = result
+        self._tasks -= 1
+        self._look_seconds += seconds
+        self._looks += self._found.take_part(folder, number, there)
+        # Of all looks so far: one that waited for a busy processor is no slow source.
+        self._names_a_task = _NAMES_A_TASK
+        if is_slow(self._look_seconds, self._looks):
+            self._names_a_task = _NAMES_A_SLOW_TASK
+            if self._look_seconds > _LEAST_WAIT_SECONDS:
+                self._pool.readers = None
+        self.submit()
 
 
 class _Found:
@@ -226,8 +249,7 @@ class _Found:
         scan = self.scan
         subdirectories, specials, singles, batches, error = there
         if error is not None:
-            scan.skipped.append(Skipped(directory or ".", error, failed=True))
-            scan.unreadable.add(directory)
+            self._leave_out(directory, error)
             return []
         for name, mode in specials:
             scan.skipped.append(Skipped(join(directory, name), describe_special(mode)))
@@ -240,11 +262,18 @@ class _Found:
                 entry = entry._replace(mtime_ns=scan.directories[directory].mtime_ns)
                 scan.skipped.append(Skipped(path, _GAP))
             scan.directories[path] = entry
-            found.append(path)
+            if len(path) > _LONGEST_PATH:
+                self._leave_out(path, _TOO_DEEP)
+            else:
+                found.append(path)
         packed = tuple([Batch(directory, *batch) for batch in batches])
         alone = tuple([Entry._make(item) for item in singles])
         scan.listings.append(Listing(directory, packed, alone))
         return found
+
+    def _leave_out(self, directory: str, reason: str) -> None:
+        self.scan.skipped.append(Skipped(directory or ".", reason, failed=True))
+        self.scan.unreadable.add(directory)
 
 
 class _Large:

@@ -10,7 +10,7 @@ import pytest
 
 from hostprep.staging.observer import Silent
 from hostprep.staging.processes.worker import Worker
-from hostprep.staging.publishing.structure import finish_directories
+from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.tree import entry_of
 
 

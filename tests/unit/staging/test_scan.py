@@ -221,3 +221,20 @@ def test_what_is_to_be_copied_is_counted_without_holes_and_without_the_ends_of_p
         pack for each in plan.batches for pack in pack_batches(each.directory, each.entries(), 7)
     ]
     assert sum(each.size_bytes - each.hole_bytes for each in again) == data_bytes
+
+
+def test_folders_below_a_path_that_no_program_can_open_are_left_out(tmp_path: Path) -> None:
+    """Each would have the names of all above it in its own: a few thousand took all the memory."""
+    root = descriptor = os.open(tmp_path, os.O_RDONLY)
+    descriptors = [root]
+    for _ in range(18):
+        os.mkdir("d" * 255, dir_fd=descriptor)
+        descriptor = os.open("d" * 255, os.O_RDONLY, dir_fd=descriptor)
+        descriptors.append(descriptor)
+    scan = scan_tree(root, processes=1)
+    (skipped,) = scan.skipped
+    assert skipped.failed and skipped.path.count("/") == 16
+    assert "no program could open" in skipped.reason
+    assert scan.unreadable == {skipped.path} and len(scan.directories) == 18
+    for each in descriptors:
+        os.close(each)

@@ -84,6 +84,12 @@ def staged(tmp_path: Path) -> Iterator[Staged]:
     yield Staged(tmp_path)
 
 
+def test_what_others_have_in_a_folder_of_theirs_is_not_gone_through(staged: Staged) -> None:
+    """Deep enough, it held up root for as long as they liked."""
+    (staged.copy / "class-1/theirs/below/it").mkdir(parents=True)
+    assert staged.plan().foreign == ["class-1/theirs/"]
+
+
 def test_how_far_the_comparison_is_is_told(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     class Told(Silent):
         def progress(self, files: int, size_bytes: int) -> None:

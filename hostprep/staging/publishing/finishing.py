@@ -1,0 +1,125 @@
+"""Directories get what they have beside their entries, once all work in them is done."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Set
+from time import monotonic
+from typing import Any
+
+from hostprep.staging.model import Entry
+from hostprep.staging.observer import Observer
+from hostprep.staging.processes.descriptors import share_descriptors
+from hostprep.staging.processes.job import Job
+from hostprep.staging.processes.pool import Pool, TaskFailed
+from hostprep.staging.processes.worker import Worker
+
+# What takes longer than memory and most disks do is worth starting workers for.
+_SLOW_SECONDS = 1e-3
+_GRACE_SECONDS = 50e-3
+_A_TASK = 4
+# Where memory answers, a task of more costs less, and is done before anybody misses the progress.
+_PROMPT_SECONDS = 100e-6
+_A_PROMPT_TASK = 64
+
+
+def finish_directories(
+    directories: dict[str, Entry],
+    source_fd: int,
+    tree_fd: int,
+    *,
+    processes: int,
+    threads: int,
+    finished: Set[str] = frozenset(),
+    inodes: Mapping[str, int] | None = None,
+    gentle: bool = False,
+    observer: Observer,
+) -> tuple[int, dict[str, int]]:
+    """Give the directories of a tree their modes, owners, ACLs, attributes and times.
+
+    Deepest first, because work in a directory changes its time; missing ones are made. Workers do
+    it where a source is slow to tell of its directories, or where it has to be ``gentle``, as only
+    they can be. Those ``finished`` are left alone; ``inodes`` are as for ``Job``. Returns how many
+    had attributes that the target cannot hold, and the modes of those whose mode it made another.
+    """
+    left = [path for path in directories if path not in finished]
+    observer.phase("directories", files=len(left))
+    work = _Finishing(directories, left, observer)
+    job = Job(source_fd, tree_fd, gentle=gentle, inodes=inodes or {})
+    if not gentle:
+        _finish_here(work, job, alone=processes * threads == 1)
+    if not work.levels:
+        return work.lost, work.other_modes
+    try:
+        with Pool(job, processes=processes, threads=threads) as pool:
+            while work.levels:
+                while task := work.next_task():
+                    pool.submit("directories", task, work.take)
+                pool.run(on_tick=work.tick)  # to its end, before the level above is begun
+                work.levels.popleft()
+    except TaskFailed as error:
+        raise OSError(error.errno, error.reason) from error
+    return work.lost, work.other_modes
+
+
+class _Finishing:
+    """Which directories are left to be finished, level by level, and what came of the others."""
+
+    def __init__(
+        self, directories: dict[str, Entry], paths: Iterable[str], observer: Observer
+    ) -> None:
+        self.levels = _by_depth(paths)
+        self.done = self.lost = 0
+        self.other_modes: dict[str, int] = {}
+        self._directories = directories
+        self._observer = observer
+        self._started = monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return monotonic() - self._started
+
+    def next_task(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """Return some directories of the deepest level that is left, none at its end."""
+        prompt = self.seconds < self.done * _PROMPT_SECONDS
+        most = _A_PROMPT_TASK if prompt else _A_TASK
+        some = itertools.islice(self.levels[0], most)
+        return [(path, tuple(self._directories[path])) for path in some]
+
+    def take(self, found: tuple[int, int, list[tuple[str, int]]]) -> None:
+        """Take what came of a task."""
+        done, lost, modes = found
+        self.done += done
+        self.lost += lost
+        self.other_modes.update(modes)
+
+    def tick(self) -> None:
+        """Tell how far it is."""
+        self._observer.progress(self.done, 0)
+
+
+def _finish_here(work: _Finishing, job: Job, *, alone: bool) -> None:
+    """Finish directories in this process: all of them where it is ``alone`` or they come soon."""
+    local = Worker(job, None, share_descriptors(1))
+    try:
+        while work.levels and (alone or work.seconds < _GRACE_SECONDS + work.done * _SLOW_SECONDS):
+            if task := work.next_task():
+                work.take(local.do("directories", task))
+                work.tick()
+            else:
+                work.levels.popleft()
+    finally:
+        local.close()
+
+
+def _by_depth(directories: Iterable[str]) -> deque[Iterator[str]]:
+    """Return the directories of each depth, the deepest first."""
+
+    def depth(path: str) -> int:
+        return path.count("/") + bool(path)
+
+    # Of one depth in the order of their names, so that those of a task share what is above them.
+    ordered = sorted(sorted(directories), key=depth, reverse=True)
+    return deque(iter(list(paths)) for _, paths in itertools.groupby(ordered, depth))
