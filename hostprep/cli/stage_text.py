@@ -143,8 +143,8 @@ def _memory_left(budget: RamBudget, volume: VolumePlan | None) -> str:
         others = f" and {format_bytes(budget.promised_bytes)} promised to other volumes and runs"
     return (
         f"  RAM: {format_bytes(budget.available_bytes)} available ({budget.available_from}), "
-        f"{format_bytes(max(0, after))} left with the {'volume full' if whole else 'copies'}{others};"
-        f" the machine should keep {format_bytes(budget.reserve_bytes)}"
+        f"{format_bytes(max(0, after))} left with the {'volume full' if whole else 'copies'}"
+        f"{others}; the machine should keep {format_bytes(budget.reserve_bytes)}"
     )
 
 
