@@ -9,6 +9,7 @@ import typer
 
 from hostprep.cli.options import size_in_bytes
 from hostprep.cli.output import emit_text, error_fields, printable, say, say_error, say_problem
+from hostprep.cli.plans import tell_of_root
 
 if TYPE_CHECKING:
     from hostprep.converging.model import HostPlan
@@ -38,6 +39,8 @@ def plan_fields(plan: HostPlan) -> dict[str, Any]:
 
 def show_plan(plan: HostPlan) -> None:
     """Print a host's plan for people: results on stdout, warnings and refusals on stderr."""
+    from hostprep.converging.model import Kind
+
     for warning in plan.warnings:
         say(f"hostprep: warning: {printable(warning)}")
     for change in plan.changes:
@@ -51,6 +54,8 @@ def show_plan(plan: HostPlan) -> None:
         emit_text(f"refused: {len(plan.refusals)}; apply changes nothing before that is mended")
     elif plan.changes:
         emit_text(f"changes: {len(plan.changes)}")
+        if any(change.kind is not Kind.DATASET for change in plan.changes):
+            tell_of_root()
     elif plan.lacking:
         emit_text(f"nothing to do; not as the spec says, and left so: {lacking_objects(plan)}")
     else:

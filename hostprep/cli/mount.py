@@ -101,7 +101,7 @@ def mount(
     if as_json:
         emit_json("mount", _fields(plan, live, dry_run=dry_run))
         return
-    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)
+    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run, for_root=True)
     if live is not None:
         emit_text(f"now: {volume_line(live)}" if dry_run else volume_line(live))
 

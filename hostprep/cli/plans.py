@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,12 @@ def show_plan(
     warnings: Sequence[str],
     *,
     dry_run: bool,
+    for_root: bool = False,
 ) -> None:
-    """Print a plan, or what was done, for people: the steps on stdout, the warnings on stderr."""
+    """Print a plan, or what was done, for people: the steps on stdout, the warnings on stderr.
+
+    ``for_root``: only root can carry it out.
+    """
     for warning in warnings:
         say(f"hostprep: warning: {printable(warning)}")
     for change in changes:
@@ -47,7 +52,15 @@ def show_plan(
     if not changes:
         emit_text("nothing to do")
     elif dry_run:
+        if for_root:
+            tell_of_root()
         emit_text("dry run: nothing was changed")
+
+
+def tell_of_root() -> None:
+    """Say what an ordinary user lacks to carry out the plan that was shown."""
+    if os.geteuid() != 0:
+        emit_text("root: needed for that: run it with sudo")
 
 
 def volume_fields(live: LiveVolume) -> dict[str, Any]:

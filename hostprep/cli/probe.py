@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ from hostprep.cli.completion import training_profiles
 from hostprep.cli.keeping import kept
 from hostprep.cli.line import Line
 from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
-from hostprep.cli.output import emit_json, emit_text, printable, wants_colour
+from hostprep.cli.output import emit_json, emit_text, printable
 from hostprep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -148,7 +147,6 @@ class Progress(Line):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bold = ("\x1b[1m", "\x1b[0m") if wants_colour(sys.stderr) else ("", "")
         self._name = ""
         self._begun = 0.0
         self._seconds = 1.0
@@ -168,5 +166,4 @@ class Progress(Line):
         self._drawn = now
         share = min(1.0, (now - self._begun) / self._seconds)
         bar = ("█" * round(share * self._WIDTH)).ljust(self._WIDTH, "░")
-        begin, end = self._bold
-        self._write(f"{bar} {begin}{self._name}{end}  {text}")
+        self.write(f"{bar} {self._name}  {text}")

@@ -80,7 +80,8 @@ def provision(
                 emit_json("provision", run_fields(FleetRun((), 0.0), check=check, error=None))
             else:
                 # Nor is one that was never provisioned from here: that is no success of it.
-                emit_text(f"nothing to do: no host of {printable(named)} is on record as failed")
+                which = printable(named.rstrip(","))
+                emit_text(f"nothing to do: no host of {which} is on record as failed")
             return
     variables = _variables(spec, prune=prune, waves=waves, wheelhouse=wheelhouse)
     try:

@@ -43,7 +43,7 @@ def recommend(
     ] = None,
     gpu_rate: Annotated[
         float | None,
-        typer.Option(metavar="SAMPLES_PER_S", help="What one GPU takes; then that is enough."),
+        typer.Option(metavar="SAMPLES_PER_S", help="What one GPU takes; more is not aimed at."),
     ] = None,
     measure: Annotated[
         bool,
@@ -51,7 +51,9 @@ def recommend(
     ] = True,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="Also time decoders, forms and prefetching side by side."),
+        typer.Option(
+            "--compare", help="Also time decoders, file formats and prefetching side by side."
+        ),
     ] = False,
     image_size: Annotated[
         int,

@@ -138,10 +138,13 @@ def _memory_left(budget: RamBudget, volume: VolumePlan | None) -> str:
     # A volume that is there and large enough has none of its own: then it is the copies'.
     whole = volume is not None and volume.budget is not None
     after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
+    others = ""
+    if budget.promised_bytes:
+        others = f" and {format_bytes(budget.promised_bytes)} promised to other volumes and runs"
     return (
         f"  RAM: {format_bytes(budget.available_bytes)} available ({budget.available_from}), "
-        f"{format_bytes(max(0, after))} left with the {'volume full' if whole else 'copies'};"
-        f" the machine should keep {format_bytes(budget.reserve_bytes)}"
+        f"{format_bytes(max(0, after))} left with the {'volume full' if whole else 'copies'}"
+        f"{others}; the machine should keep {format_bytes(budget.reserve_bytes)}"
     )
 
 

@@ -42,4 +42,4 @@ def unmount(
         was = None if plan.live is None else volume_fields(plan.live)
         emit_json("unmount", {**fields, "volume": was})
         return
-    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)
+    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run, for_root=True)

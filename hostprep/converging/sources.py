@@ -14,6 +14,7 @@ from hostprep.spec import DatasetSpec
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import load_record
+from hostprep.staging.source.opening import MISSING_HINT
 from hostprep.staging.status import dataset_status
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.links import real_path
@@ -23,6 +24,7 @@ LOOK_SECONDS = 10.0
 # One directory of a million files on a slow disk takes minutes and is no progress until it is read.
 _STALL_SECONDS = 600.0
 
+_MISSING = "does not exist"
 _CURE = "take the data set out of the spec until it is back"
 # What a source gives that is there, and is none or not for this user: no matter of waiting for it.
 _OF_THE_SOURCE = frozenset(
@@ -67,7 +69,7 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
                 # The planner says what is wrong else, and whether that matters.
                 if error.errno not in _OF_THE_SOURCE:
                     missing = error.errno == errno.ENOENT
-                    wrong[path] = "does not exist" if missing else f"fails: {error.strerror}"
+                    wrong[path] = _MISSING if missing else f"fails: {error.strerror}"
         return source, parent, wrong.get(source)
 
     try:
@@ -85,9 +87,10 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
         raise Refused(*answer)
     source, parent, away = answer
     if away:
+        there = f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it"
         raise SourceAway(
             f"the source {source} {away}; nothing was changed.",
-            f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it",
+            MISSING_HINT if away == _MISSING else there,
             source=source,
             parent=parent,
         )

@@ -104,7 +104,7 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
         return mistake
     if status == 0 or _NOBODY.search(said):
         return UsageError(
-            f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",
+            f"no host of {inventory.rstrip(',')} is meant: {said[-2000:] or 'it names none'}",
             "look at --limit and at the inventory" if limited else "look at the inventory",
         )
     return HostprepError(

@@ -10,6 +10,7 @@ import pty
 import re
 import select
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -65,6 +66,14 @@ def test_a_line_that_is_too_long_for_the_terminal_is_cut_and_names_stay_harmless
         text = shown(terminal).removeprefix("\r\x1b[K")
     assert re.fullmatch(r"evil\\x1b\[2Jx+", text)
     assert len(text) < 80
+
+
+def test_the_line_of_a_probe_is_cut_too() -> None:
+    """One that the terminal breaks is written over in its last row alone."""
+    with on_a_terminal() as terminal:
+        termios.tcsetwinsize(terminal, (24, 40))
+        Progress().phase("sequential reads of 1.00 MiB, depth 32", 1)
+        assert len(shown(terminal).removeprefix("\r\x1b[K")) == 39
 
 
 @pytest.mark.parametrize(("dumb", "quiet"), [(True, False), (False, False), (False, True)])

@@ -191,6 +191,16 @@ def test_without_root_it_says_what_it_needs(
     assert not Path("/mnt/hostprep-test").exists()
 
 
+@pytest.mark.parametrize(("user", "lines"), [(0, 0), (1000, 1)])
+def test_a_dry_run_without_root_says_what_the_run_needs(
+    user: int, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    words = ["mount", "/mnt/hostprep-test", "--size", "64M", "--reserve", "0", "--dry-run"]
+    assert run(words) == 0
+    assert capsys.readouterr().out.count("root: needed for that") == lines
+
+
 def test_percentages_are_of_the_ram() -> None:
     assert size_in_bytes("50%") == ram_for_percent() // 2 // 4096 * 4096
     assert size_in_bytes("2g") == 2 * GIB

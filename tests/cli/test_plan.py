@@ -358,6 +358,23 @@ def test_where_nothing_failed_and_something_is_left_the_hint_is_not_to_mend_what
     assert "mend what failed" not in said and "something else changed it meanwhile" in said
 
 
+@pytest.mark.parametrize(
+    ("kind", "user", "lines"),
+    [(Kind.VOLUME, 1000, 1), (Kind.VOLUME, 0, 0), (Kind.DATASET, 1000, 0)],
+)
+def test_a_plan_says_where_this_user_cannot_apply_it(
+    kind: Kind,
+    user: int,
+    lines: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    steps = (Change(kind, "one", "make it", "it is missing"),)
+    show_plan(HostPlan("/spec.yml", (ObjectPlan(kind, "one", changes=steps),)))
+    assert capsys.readouterr().out.count("root: needed for that") == lines
+
+
 def test_no_path_in_a_refusal_adds_a_line_to_it(capsys: pytest.CaptureFixture[str]) -> None:
     odd = "/a\x1b[2J\nhostprep: all is well"
     refusal = Problem.of(Kind.VOLUME, odd, Refused("it is mounted."))

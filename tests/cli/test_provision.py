@@ -361,6 +361,8 @@ def test_without_failed_hosts_there_is_nothing_to_try_again(
     assert run(["provision", "-i", "hosts.yml", "--retry-failed"]) == 0
     said = "nothing to do: no host of hosts.yml is on record as failed\n"  # of hosts never reached
     assert capsys.readouterr().out == said
+    assert run(["provision", "-i", "node1,", "--retry-failed"]) == 0
+    assert capsys.readouterr().out == said.replace("hosts.yml", "node1")
     assert run(["provision", "-i", "hosts.yml", "--retry-failed", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     totals = document["totals"]

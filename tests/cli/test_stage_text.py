@@ -71,6 +71,8 @@ def test_memory_is_left_by_a_new_volume_that_is_full_or_by_the_copies() -> None:
     # As it is: the budget is that of what is written to it, under a limit.
     assert copies in _memory_left(budget, VolumePlan(request))
     assert copies in _memory_left(budget, None)
+    less = "7.00 GiB left with the copies and 1.00 GiB promised to other volumes and runs;"
+    assert less in _memory_left(replace(budget, promised_bytes=1 << 30), None)
 
 
 @pytest.mark.parametrize("readers", [64, None])

@@ -14,6 +14,11 @@ from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_m
 from hostprep.spec.names import name_problem
 from hostprep.system.trees import DIRECTORY_FLAGS
 
+# `findmnt -T` says nothing of a path that is not there.
+MISSING_HINT = (
+    "is the path right, and its file system mounted? `findmnt --real` lists those that are"
+)
+
 _FOLLOWING = DIRECTORY_FLAGS & ~os.O_NOFOLLOW
 _ON_THE_WAY = DIRECTORY_FLAGS | os.O_PATH
 
@@ -37,7 +42,7 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
             os.close(descriptor)
             raise
     except FileNotFoundError:
-        raise UsageError(f"the source {path} does not exist.", "name a directory") from None
+        raise UsageError(f"the source {path} does not exist.", MISSING_HINT) from None
     except NotADirectoryError:
         raise UsageError(
             f"the source {path} is a file; a data set is a directory.",

@@ -176,7 +176,7 @@ def moved_refusal(record: Record) -> Refused | None:
     return Refused(
         f"{record.target} lies on the file system at {record.target_mount}, and that is not what"
         f" is there now ({now.target}, {now.fstype}); nothing was changed.",
-        f"{cure} and run the same command again; where they are gone for good:"
+        f"{cure} and run the same command again; where the copies are gone for good:"
         f" hostprep unstage {shlex.quote(record.target)} --forget",
     )
 

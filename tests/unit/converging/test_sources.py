@@ -70,6 +70,13 @@ def test_an_empty_source_is_refused_whatever_was_staged_of_it(tmp_path: Path) ->
     assert real_paths(DatasetSpec("data", str(source), to="/")) == (str(source), "/")
 
 
+def test_a_missing_source_is_no_path_for_findmnt_which_would_say_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"does not exist; nothing was changed\.") as refused:
+        real_paths(DatasetSpec("data", str(tmp_path / "no"), to="/fast"))
+    assert refused.value.hint is not None and "`findmnt --real`" in refused.value.hint
+    assert str(tmp_path) not in refused.value.hint
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's symlink is made by root")
 @pytest.mark.parametrize("field", ["source", "to"])
 def test_a_strangers_symlink_is_named_as_such(tmp_path: Path, field: str) -> None:

@@ -279,6 +279,11 @@ def test_a_limit_that_is_none_is_the_callers_mistake(tmp_path: Path, limit: str)
     assert caught.value.hint == "look at --limit and at the inventory"
 
 
+def test_a_limit_that_no_host_meets_is_told_without_the_comma_of_a_list() -> None:
+    with pytest.raises(UsageError, match=r"^no host of a,b is meant: "):
+        run_playbook("readiness", "a,b,", {}, limit=("c",))
+
+
 def test_a_run_that_breaks_off_tells_why(playbooks: Path) -> None:
     (playbooks / "broken.yml").write_text(BROKEN)
     run = run_playbook("broken", "a,b,", {})
