@@ -104,6 +104,12 @@ def test_fewer_at_a_time_than_readers_contradict_nobody() -> None:
     assert told(random_alone) == []
 
 
+def test_what_a_cache_answered_does_not_tell_what_disks_can() -> None:
+    cached = counted((20, 20), small=(150, 9000))
+    runs = tuple(replace(run, load=replace(run.load, device_bytes=4096)) for run in cached.fio)
+    assert told(replace(cached, fio=runs)) == []
+
+
 def test_what_is_no_disk_may_suffer_from_many_requests() -> None:
     network = counted((940, 20), small=(150, 90_000))
     runs = tuple(replace(run, load=Load(0.2, None)) for run in network.fio)
