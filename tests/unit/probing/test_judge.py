@@ -361,9 +361,7 @@ def test_what_the_page_cache_answered_fio_says_nothing_of_small_files() -> None:
         replace(run, load=Load(0.2, run.read_bytes))
         for run in (small_run(1, 900), small_run(8, 2900))
     )
-    runs = tuple(
-        replace(run, load=Load(0.2, 0)) for run in four_runs(1500, 800_000, 790_000, 1e-6)
-    )
+    runs = tuple(replace(run, load=Load(0.2, 0)) for run in four_runs(1500, 800_000, 790_000, 1e-6))
     cached = measured(direct=False, fio=runs, small=small_files(cold=cold))
     assert codes(cached) == {"random_too_fast", "not_delivered"}
     assert judge(cached, parse_need("2000")).verdict is Verdict.PASS
