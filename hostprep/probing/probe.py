@@ -154,8 +154,8 @@ def _refuse_another(path: str, device: int) -> None:
         same = False
     if not same:
         raise Inconclusive(
-            f"{path} was removed, moved, unmounted or mounted over while it was measured: there are no"
-            " figures.",
+            f"{path} was removed, moved, unmounted or mounted over while it was measured:"
+            " there are no figures.",
             "probe it again once it is there; that also removes the hidden folder with test data"
             " that may be left there",
         )
