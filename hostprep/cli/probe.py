@@ -168,5 +168,8 @@ class Progress(Line):
         self._drawn = now
         share = min(1.0, (now - self._begun) / self._seconds)
         bar = ("█" * round(share * self._WIDTH)).ljust(self._WIDTH, "░")
-        begin, end = self._bold
-        self._write(f"{bar} {begin}{self._name}{end}  {text}")
+        # What is longer than a line of the terminal could not be written over.
+        line = f"{bar} {self._name}  {text}"[: self._columns() - 1]
+        (begin, end), name = self._bold, self._WIDTH + 1
+        after = name + len(self._name)
+        self._write(f"{line[:name]}{begin}{line[name:after]}{end}{line[after:]}")

@@ -10,6 +10,7 @@ import pty
 import re
 import select
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -65,6 +66,23 @@ def test_a_line_that_is_too_long_for_the_terminal_is_cut_and_names_stay_harmless
         text = shown(terminal).removeprefix("\r\x1b[K")
     assert re.fullmatch(r"evil\\x1b\[2Jx+", text)
     assert len(text) < 80
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [(31, "sequentia"), (80, "sequential reads of 1.00 MiB, depth 32  120 MB/s")],
+)
+def test_a_bar_is_cut_to_a_narrow_terminal(
+    columns: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Progress, "_EVERY_SECONDS", 0)
+    with on_a_terminal() as terminal:
+        termios.tcsetwinsize(terminal, (24, columns))
+        progress = Progress()
+        progress.phase("sequential reads of 1.00 MiB, depth 32", 10)
+        progress.progress("120 MB/s")
+        last = shown(terminal, said.split()[-1]).split("\r\x1b[K")[-1]
+    assert re.sub(r"\x1b\[[0-9]*m", "", last) == "░" * 20 + " " + said
 
 
 @pytest.mark.parametrize(("dumb", "quiet"), [(True, False), (False, False), (False, True)])
