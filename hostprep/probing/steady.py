@@ -20,7 +20,6 @@ _SLOWED_BELOW = 0.5
 _LATE_BELOW = 0.67
 # So many times what its depth can gain: a queue of 32 has 32 times the rate of one, at most.
 _SPED_UP_ABOVE = 2.0
-_DELIVERED_AT_LEAST = 0.5
 # So many standard deviations of a count are chance.
 _BY_CHANCE = 3.0
 _WHY = "the storage slowed down (a credit that was used up, heat, work of its own)"
@@ -56,10 +55,8 @@ def slowed(measured: Measured) -> Iterator[Reason]:
                 f" {format_rate(run.bytes_per_s)} with {run.depth} at a time"
             )
             yield Reason(SLOWED, f"{text}: {_WHY}")
-    # What a cache answered asks nothing of the disks: it does not tell what they can.
-    asked = [run for run in measured.fio if _from_disks(run)]
     for small in measured.small.cold if measured.small is not None else ():
-        yield from _before_fio(small, [run for run in asked if run.depth >= small.readers])
+        yield from _before_fio(small, [run for run in measured.fio if run.depth >= small.readers])
 
 
 def sped_up(measured: Measured) -> Iterator[Reason]:
@@ -81,10 +78,6 @@ def sped_up(measured: Measured) -> Iterator[Reason]:
                 " answered later"
             )
             yield Reason(SPED_UP, text)
-
-
-def _from_disks(run: FioRun) -> bool:
-    return (run.load.device_bytes or 0) >= _DELIVERED_AT_LEAST * run.read_bytes
 
 
 def _is_late(run: FioRun, late_bytes_per_s: float) -> bool:
