@@ -262,11 +262,12 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
             )
         if codes & _NO_TIME:
             lines.append("  -> give it more time: --seconds")
-        elif not doubt and all(reason.of for reason in judgement.invalid) and need is None:
-            lines.append(
-                "  -> name a folder on the same storage that you may write to, or say what is"
-                " required of what is here: --need 1800 (samples/s), 400M (bytes/s)"
-            )
+        elif not doubt and need is None:
+            hint = "  -> name a folder on the same storage that you may write to"
+            if all(reason.of for reason in judgement.invalid):  # something is here, and was read
+                hint += ", or say what is required of what is here: --need 1800 (samples/s), 400M"
+                hint += " (bytes/s)"
+            lines.append(hint)
     if judged := judgement.judged:
         assert need is not None
         amount = format_rate if judged.unit == "bytes/s" else _samples

@@ -131,6 +131,8 @@ def test_what_was_not_there_to_be_read_is_no_word_against_the_rest() -> None:
     assert "INVALID: these are too few numbers to say what the storage gives" in said
     assert "-> name a folder on the same storage that you may write to" in said
     assert "->" not in text(closed, "100000")
+    empty = text(replace(closed, small=None, dataset=DataSet(0, True, 0)))
+    assert "  -> name a folder on the same storage that you may write to\n" in empty
     held_back = replace(closed, small=small_files(cached_share=0.4))
     assert "INVALID: these numbers do not say what the storage gives" in text(held_back)
     assert "->" not in text(held_back)
