@@ -94,9 +94,10 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
         )
     except NoAnswerInTime:
         raise NoAnswer(
-            f"{to.storage.path} stopped answering while it was measured.",
+            f"{to.storage.path} stopped answering while it was measured: there are no figures."
+            " A hidden folder with test data may still be there.",
             "is the device still there? see `dmesg`; if much is still to be written to it: "
-            "`sync`, then probe again",
+            "`sync`, then probe again, which also removes that folder",
         ) from None
     except WorkHalted as error:
         raise Inconclusive(
