@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hostprep.cli.output import printable
 from hostprep.host.block import PathStorage
-from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Verdict
+from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Reason, Verdict
 from hostprep.probing.model import DataSet, FioRun, Latency, Measured, SmallFiles, SmallRun
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.probing.results import Difference
@@ -255,18 +255,19 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
         doubt = bool(codes - _NOT_READ - _NO_TIME)
         what = "these numbers do not say" if doubt else "these are too few numbers to say"
         lines.append(f"INVALID: {what} what the storage gives")
-        lines += [f"  {printable(reason.message)}" for reason in judgement.invalid]
+        lines += _told(judgement.invalid)
         if DISK_BUSY in codes:
             lines.append(
                 "  -> probe again when they rest: `pidstat -d 1` (sysstat) or iotop names them"
             )
         if codes & _NO_TIME:
             lines.append("  -> give it more time: --seconds")
-        elif not doubt and all(reason.of for reason in judgement.invalid) and need is None:
-            lines.append(
-                "  -> name a folder on the same storage that you may write to, or say what is"
-                " required of what is here: --need 1800 (samples/s), 400M (bytes/s)"
-            )
+        elif not doubt and need is None:
+            hint = "  -> name a folder on the same storage that you may write to"
+            if all(reason.of for reason in judgement.invalid):  # something is here, and was read
+                hint += ", or say what is required of what is here: --need 1800 (samples/s), 400M"
+                hint += " (bytes/s)"
+            lines.append(hint)
     if judged := judgement.judged:
         assert need is not None
         amount = format_rate if judged.unit == "bytes/s" else _samples
@@ -280,13 +281,18 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
             lines.append(f"  ({need.source})")
     if judgement.invalid and judgement.verdict is not Verdict.INVALID:
         lines.append("  that is certain, though not every figure is the storage's:")
-        lines += [f"  {printable(reason.message)}" for reason in judgement.invalid]
+        lines += _told(judgement.invalid)
     if judgement.remedies:
         lines.append("  what would help, the cheapest first:")
     for number, remedy in enumerate(judgement.remedies, start=1):
         enough = {True: "enough", False: "not enough", None: "perhaps"}[remedy.enough]
         lines.append(f"  {number}. {remedy.action}: {enough}; {remedy.why}")
     return "\n".join(lines)
+
+
+def _told(reasons: Iterable[Reason]) -> list[str]:
+    """Return each sentence once: it may be about several rates."""
+    return [f"  {printable(each)}" for each in dict.fromkeys(one.message for one in reasons)]
 
 
 def _samples(rate: float) -> str:

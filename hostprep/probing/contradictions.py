@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hostprep.host.block import StorageClass
 from hostprep.probing.behaviour import FLASH_IOPS_AT_LEAST
@@ -59,8 +60,10 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
     if measured.small is not None:
         reasons += _of_small(measured, measured.small)
     reasons += held_up_by_others(measured)
-    reasons += slowed(measured)
-    reasons += sped_up(measured)
+    # What a cache answered asks nothing of the disks, and does not tell how these went on.
+    of_disks = tuple(run for run in measured.fio if not _of_cache(measured, run))
+    reasons += slowed(replace(measured, fio=of_disks))
+    reasons += sped_up(replace(measured, fio=of_disks))
     told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
     return tuple(told.values())[::-1]
 
@@ -74,7 +77,7 @@ def _of_file(measured: Measured) -> list[Reason]:
         reasons += [Reason("in_memory", text, of) for of in (SEQUENTIAL_READS, RANDOM_READS)]
     for run in measured.fio:
         if not measured.layout_holes:
-            reasons += _not_delivered(run, run.read_bytes, _least_of_fio(measured, run))
+            reasons += _of_cache(measured, run)
         reasons += held_back(run)
         if not measured.direct and run.load.device_bytes is None:
             text = f"{run.words} could not avoid the page cache, nor see what it gave"
@@ -151,16 +154,18 @@ def _too_fast(measured: Measured) -> list[Reason]:
     single, sequential = measured.run("randread", 1), measured.sequential
     if single is None or sequential is None:
         return []
+    # Where it may be the page cache, small files were taken out of that before.
+    of = None if measured.direct else RANDOM_READS
     if (
         measured.storage.storage_class is StorageClass.ARM
         and single.iops >= FLASH_IOPS_AT_LEAST
         and not any(disk.virtual for disk in measured.storage.disks)
     ):
         text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
-        return [Reason("random_too_fast", f"{text}: a cache answered")]
+        return [Reason("random_too_fast", f"{text}: a cache answered", of)]
     if _at_memory_speed(single) and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
         text = "random 4 KiB reads were as fast as sequential ones: a cache answered"
-        return [Reason("random_too_fast", text)]
+        return [Reason("random_too_fast", text, of)]
     return []
 
 
@@ -205,6 +210,10 @@ def _as_from_memory(small: SmallFiles) -> bool:
 def _first(measured: Measured, default: FioRun) -> float:
     """Return the sequential rate at depth 1, to which random reads at depth 1 compare."""
     return (measured.run("read", 1) or default).bytes_per_s
+
+
+def _of_cache(measured: Measured, run: FioRun) -> list[Reason]:
+    return _not_delivered(run, run.read_bytes, _least_of_fio(measured, run))
 
 
 def _least_of_fio(measured: Measured, run: FioRun) -> float:

@@ -9,6 +9,8 @@ from hostprep.errors import UsageError
 from hostprep.probing.judgement import Need
 from hostprep.units import parse_size
 
+# Beyond these what is measured is infinitely more, or less, and JSON has no word for that.
+_LEAST_RATE, _MOST_RATE = 1e-9, 1e19
 _MLPERF = "MLPerf Storage (mlcommons/storage), batch x sample / computation time of its configs"
 
 
@@ -60,8 +62,10 @@ def parse_need(text: str) -> Need:
         except UsageError:
             raise UsageError(f"{text!r} is not a rate.", hint) from None
         need = Need(text, None, value, "--need")
-    if value <= 0:
+    if value < _LEAST_RATE:
         raise UsageError(f"{text!r} requires nothing.", hint)
+    if value > _MOST_RATE:
+        raise UsageError(f"{text!r} is not a rate.", hint)
     return need
 
 

@@ -20,7 +20,7 @@ from hostprep.probing.model import Measured, Settings, Target
 from hostprep.probing.observer import Observer
 from hostprep.probing.phases import Phases
 from hostprep.probing.small_files import MEMORY_FOLDER
-from hostprep.system.apart import WorkKilled, work_apart
+from hostprep.system.apart import WorkHalted, WorkKilled, work_apart
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.caches import drop_caches
 from hostprep.system.forking import NoProcess
@@ -30,6 +30,8 @@ MOST_SECONDS = 3600.0
 # The longest that a step which tells nothing may take, beside a tenth of all the time: a file that
 # was just written may have to be brought to a slow disk first.
 _SILENCE_SECONDS = 60.0
+# What waits for the one that measures comes to its turn sooner, however busy the machine is.
+_HALT_SECONDS = 2.0
 # To remove what a killed one left behind: on storage that hangs it stays.
 _TIDYING_SECONDS = 10.0
 
@@ -88,12 +90,20 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
             lambda tell: _measured(to, settings, _Relay(tell)),
             lambda told: _pass_on(told, observer),
             silence_seconds=_SILENCE_SECONDS + settings.seconds / 10,
+            halt_seconds=_HALT_SECONDS,
         )
     except NoAnswerInTime:
         raise NoAnswer(
-            f"{to.storage.path} stopped answering while it was measured.",
+            f"{to.storage.path} stopped answering while it was measured: there are no figures."
+            " A hidden folder with test data may still be there.",
             "is the device still there? see `dmesg`; if much is still to be written to it: "
-            "`sync`, then probe again",
+            "`sync`, then probe again, which also removes that folder",
+        ) from None
+    except WorkHalted as error:
+        raise Inconclusive(
+            f"the probe was held up (a frozen cgroup, as by `docker pause`, SIGSTOP, a machine that"
+            f" slept): {error.message.rstrip('.')}, and there are no figures.",
+            "probe again, and let it run",
         ) from None
     except WorkKilled:
         raise _killed(to.storage.path) from None
@@ -145,8 +155,9 @@ def _refuse_another(path: str, device: int) -> None:
         same = False
     if not same:
         raise Inconclusive(
-            f"{path} was unmounted, or mounted over, while it was measured: there are no figures.",
-            "probe it again once it is mounted; that also removes the hidden folder with test data"
+            f"{path} was removed, moved, unmounted or mounted over while it was measured:"
+            " there are no figures.",
+            "probe it again once it is there; that also removes the hidden folder with test data"
             " that may be left there",
         )
 

@@ -217,7 +217,13 @@ def load(path_or_id: str) -> dict[str, Any]:
     files = [Path(path_or_id)]
     files += [folder / f"{path_or_id}.json" for folder in kept if "/" not in path_or_id]
     for file in files:
-        if file.is_file():
+        try:
+            there = file.is_file()
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            break
+        if there:
             return _read(file)
     named = os.path.abspath(path_or_id)
     # Kept under the name that the folder really has, as it was measured.

@@ -5,6 +5,7 @@ For work of many steps that tells how far it is; ``bounded`` is for one question
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -22,6 +23,8 @@ from hostprep.system.parent import end_with_parent
 # To take away what the work has made; a second Ctrl-C does not wait for it.
 _TIDYING_SECONDS = 10.0
 _TOLD, _DONE, _FAILED = range(3)
+# While it waits, this process looks at the clock so often.
+_LOOK_SECONDS = 0.5
 
 T = TypeVar("T")
 
@@ -30,19 +33,25 @@ class WorkKilled(HostprepError):
     """Somebody, or a kernel short of memory, killed the work: it has tidied nothing up."""
 
 
+class WorkHalted(HostprepError):
+    """For a time nothing of ours ran: the clock went on, and the work did not."""
+
+
 def work_apart(
     work: Callable[[Callable[[Any], None]], T],
     hear: Callable[[Any], None],
     *,
     silence_seconds: float,
+    halt_seconds: float = math.inf,
 ) -> T:
     """Return what ``work`` returns, or raise what it raises; it runs in a forked child process.
 
     ``work`` is given a function that tells something, which ``hear`` hears here. Results, errors
     and what is told are pickled. Raises ``NoAnswerInTime`` where nothing comes for longer than
     ``silence_seconds``: the child is killed then, and left where it is stuck; ``WorkKilled`` where
-    others killed it. Whatever else ends this, such as Ctrl-C, reaches the work as a
-    KeyboardInterrupt, so that it tidies up.
+    others killed it; ``WorkHalted`` where this process, which only waits, did not come to its turn
+    for ``halt_seconds``: it was stopped, or frozen with all that it had started. Whatever else ends
+    this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it tidies up.
     """
     ours, theirs = Pipe(duplex=False)
     child = fork()
@@ -52,7 +61,7 @@ def work_apart(
     ended = False
     try:
         while True:
-            if not ours.poll(silence_seconds):
+            if not _comes(ours, silence_seconds, halt_seconds):
                 ended = True
                 raise NoAnswerInTime
             try:
@@ -72,6 +81,19 @@ def work_apart(
             _interrupt(child)
         ours.close()
         leave(child)
+
+
+def _comes(pipe: Connection, seconds: float, halt_seconds: float) -> bool:
+    """Return whether something comes within ``seconds``; ``WorkHalted`` as in ``work_apart``."""
+    end = (now := time.monotonic()) + seconds
+    while now < end:
+        there = pipe.poll(min(_LOOK_SECONDS, end - now))
+        before, now = now, time.monotonic()
+        if now - before > _LOOK_SECONDS + halt_seconds:
+            raise WorkHalted(f"nothing of ours ran for about {now - before:.0f} s.")
+        if there:
+            return True
+    return False
 
 
 def _work(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:

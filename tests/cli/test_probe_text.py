@@ -119,6 +119,11 @@ def test_invalid_gives_its_reasons_first() -> None:
     assert "PASS" not in said
 
 
+def test_a_reason_about_several_rates_is_told_once() -> None:
+    said = text(measured(file_cached_share=0.5))
+    assert said.count("50% of the file that was read stayed in memory") == 1
+
+
 def test_what_was_not_there_to_be_read_is_no_word_against_the_rest() -> None:
     """As of somebody's small files in a folder that one may only read."""
     closed = measured(file_source=None, file_note="nothing can be written here", fio=())
@@ -126,6 +131,8 @@ def test_what_was_not_there_to_be_read_is_no_word_against_the_rest() -> None:
     assert "INVALID: these are too few numbers to say what the storage gives" in said
     assert "-> name a folder on the same storage that you may write to" in said
     assert "->" not in text(closed, "100000")
+    empty = text(replace(closed, small=None, dataset=DataSet(0, True, 0)))
+    assert "  -> name a folder on the same storage that you may write to\n" in empty
     held_back = replace(closed, small=small_files(cached_share=0.4))
     assert "INVALID: these numbers do not say what the storage gives" in text(held_back)
     assert "->" not in text(held_back)

@@ -652,5 +652,5 @@ def test_a_file_system_that_is_unmounted_meanwhile_has_no_figures(safe_dir: Path
         subprocess.run(["umount", "--lazy", point], check=True)
         _, words = probe.communicate(timeout=60)
     assert probe.returncode == 4
-    assert "was unmounted, or mounted over, while it was measured" in words
+    assert "was removed, moved, unmounted or mounted over while it was measured" in words
     assert not list(point.iterdir())

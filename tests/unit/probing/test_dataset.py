@@ -159,6 +159,16 @@ def test_the_largest_file_is_found_for_reading(tmp_path: Path) -> None:
     assert largest(found, 10, at_least_bytes=MIB) is None
 
 
+def test_a_larger_file_of_holes_is_read_only_where_no_other_is(tmp_path: Path) -> None:
+    sparse, whole = tmp_path / "sparse", tmp_path / "whole"
+    sparse.touch()
+    os.truncate(sparse, 3 * MIB)
+    assert largest(scan(str(tmp_path), 10), 10, at_least_bytes=MIB) == str(sparse)
+    for path in (whole, tmp_path / "smaller"):
+        path.write_bytes(os.urandom(2 * MIB if path == whole else MIB))
+    assert largest(scan(str(tmp_path), 10), 10, at_least_bytes=MIB) == str(whole)
+
+
 def test_holes_are_counted_where_the_file_system_tells(tmp_path: Path) -> None:
     for name, size in (("whole", 0), ("sparse", 1 << 20), ("inline", 0)):
         with open(tmp_path / name, "wb") as file:

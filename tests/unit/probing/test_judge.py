@@ -355,6 +355,20 @@ def test_flash_may_be_fast_and_memory_speed_may_not() -> None:
     assert codes(optane) == set()
 
 
+def test_what_the_page_cache_answered_fio_says_nothing_of_small_files() -> None:
+    """As of squashfs, whose files cannot be read directly."""
+    cold = tuple(
+        replace(run, load=Load(0.2, run.read_bytes))
+        for run in (small_run(1, 900), small_run(8, 2900))
+    )
+    runs = tuple(replace(run, load=Load(0.2, 0)) for run in four_runs(1500, 800_000, 790_000, 1e-6))
+    cached = measured(direct=False, fio=runs, small=small_files(cold=cold))
+    assert codes(cached) == {"random_too_fast", "not_delivered"}
+    assert judge(cached, parse_need("2000")).verdict is Verdict.PASS
+    direct = replace(cached, direct=True)
+    assert judge(direct, parse_need("2000")).verdict is Verdict.INVALID
+
+
 @pytest.mark.parametrize("kind", [StorageClass.FUSE, StorageClass.NETWORK])
 def test_what_a_program_or_a_server_has_in_memory_is_a_cache(kind: StorageClass) -> None:
     """Of bindfs over a disk: its requests pass through its process, and each took 6 us."""

@@ -25,7 +25,10 @@ def test_rates(text: str, samples: float | None, size: float | None) -> None:
     assert (need.samples_per_s, need.bytes_per_s) == (samples, size)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "-3", "0", "50%", "1.5M", "1800 images"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "fast", "-3", "0", "50%", "1.5M", "1800 images", "9" * 400, f"0.{'0' * 310}1"],
+)
 def test_what_is_no_rate_is_answered_with_the_forms(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_need(text)

@@ -64,6 +64,17 @@ def test_storage_that_goes_while_it_is_measured_is_a_sentence(
     assert leftovers(tmp_path) == []
 
 
+def test_storage_that_hangs_while_it_is_measured_may_keep_the_test_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostprep.probing.probe._SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(Phases, "room", lambda *_: time.sleep(60))
+    with pytest.raises(NoAnswer, match="stopped answering") as error:
+        probe(target(str(tmp_path)), Settings(5, MIB), Silent())
+    assert "A hidden folder with test data may still be there" in error.value.message
+    assert "removes that folder" in str(error.value.hint)
+
+
 def test_small_files_that_cannot_be_removed_do_not_end_the_probe(
     memory_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

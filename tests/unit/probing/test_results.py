@@ -131,6 +131,8 @@ def test_a_kept_result_is_held_against_a_need_as_a_fresh_one_is(need: str) -> No
 def test_an_unknown_or_foreign_result(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no earlier probe"):
         results.load("nothing-like-it")
+    with pytest.raises(UsageError, match="no earlier probe 'xxx"):
+        results.load("x" * 300)
     foreign = tmp_path / "other.json"
     for content in (b'{"schema": "hostprep.stage/1"}', b"{", b"[1]", b"\xff", b"[" * 100_000):
         foreign.write_bytes(content)

@@ -104,6 +104,21 @@ def test_fewer_at_a_time_than_readers_contradict_nobody() -> None:
     assert told(random_alone) == []
 
 
+@pytest.mark.parametrize(
+    "of",
+    [
+        counted((20, 20), small=(150, 9000)),
+        counted((940, 20)),
+        counted((20, 20), late=0.3),
+        counted((200, 200), (868, 118_845)),
+    ],
+)
+def test_what_a_cache_answered_does_not_tell_what_disks_can(of: Measured) -> None:
+    assert {"slowed_down", "sped_up"} & {one.code for one in contradictions(of)}
+    runs = tuple(replace(run, load=replace(run.load, device_bytes=4096)) for run in of.fio)
+    assert {one.code for one in contradictions(replace(of, fio=runs))} == {"not_delivered"}
+
+
 def test_what_is_no_disk_may_suffer_from_many_requests() -> None:
     network = counted((940, 20), small=(150, 90_000))
     runs = tuple(replace(run, load=Load(0.2, None)) for run in network.fio)

@@ -129,3 +129,25 @@ def test_kill_9_of_the_parent_lets_it_tidy_up(tmp_path: Path) -> None:
     while not mark.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert mark.exists()
+
+
+@pytest.mark.parametrize(("halt_seconds", "said"), [("0.2", "halted"), ("math.inf", "done")])
+def test_a_time_in_which_nothing_of_ours_ran_is_seen(halt_seconds: str, said: str) -> None:
+    code = (
+        "import math, os, signal, time\n"
+        "from hostprep.system.apart import WorkHalted, work_apart\n"
+        "def work(tell):\n"
+        "    os.kill(os.getppid(), signal.SIGSTOP)\n"
+        "    time.sleep(1.2)\n"
+        "    os.kill(os.getppid(), signal.SIGCONT)\n"
+        "    return 'done'\n"
+        "try:\n"
+        f"    print(work_apart(work, print, silence_seconds=20, halt_seconds={halt_seconds}))\n"
+        "except WorkHalted:\n"
+        "    print('halted')\n"
+    )
+    # In a session of its own, whose stop no shell sees.
+    ran = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, start_new_session=True
+    )
+    assert ran.stdout.decode().split() == [said]
