@@ -72,7 +72,9 @@ def restage(name: str, observer: Observer) -> Restaged:
                 _as_of_the_service(error, again)
             _note(name, "failed", *_told(error, again))
             if isinstance(error, HostprepError):
-                error.message = f"{name}: {error.message}"
+                # All may read the note, and not what is in each folder of the source.
+                named = "".join(getattr(error, "__notes__", ()))
+                error.message = f"{name}: {error.message}{named}"
             raise
         save_boot_record(dataclasses.replace(record, digest=done.result.digest))
         _note(
@@ -215,7 +217,7 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
         result = carry_out(plan, observer)
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
-        shortfall.message += f" The first is {first.path}: {first.reason}."
+        shortfall.add_note(f" The first is {first.path}: {first.reason}.")
         shortfall.hint = shortfall.spec_hint = f"{cure_of(result.skipped)}, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest

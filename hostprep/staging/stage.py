@@ -24,6 +24,7 @@ from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import CopyPlan, leaves_of
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, is_all_new, open_target
+from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
@@ -228,7 +229,7 @@ class _Work:
                 raise gone(request)
             # The manifest and the record come before the rename: were we killed right after it,
             # what is published must be known as ours.
-            self._write_manifest([*files.keep_lines, *lines, *tree_lines])
+            self._write_manifest([*files.keep_lines, *lines, *tree_lines], tree_fd)
             self._save(record, "publishing")
             try:
                 self._check_mounted()
@@ -263,7 +264,7 @@ class _Work:
         if self.published_fd is not None:
             # Not before the disk has it all: a power cut would bring back what only the manifest
             # of before knows.
-            self._write_manifest([*files.keep_lines, *lines, *tree_lines])
+            self._write_manifest([*files.keep_lines, *lines, *tree_lines], self.published_fd)
         self._check_mounted(published=True)
         self._save(record, "staged")
         self._clean_up()
@@ -299,11 +300,13 @@ class _Work:
         if self.plan.volume is not None:
             check_in_volume(self.parent_fd, self.plan.request.parent, published=published)
 
-    def _write_manifest(self, lines: list[bytes]) -> None:
+    def _write_manifest(self, lines: list[bytes], tree_fd: int) -> None:
+        """Write the manifest, for those who may list what is in the tree, which is finished."""
         request = self.plan.request
         parts = itertools.chain(lines, self._journal_parts())
         home = folder(request.name, request.target)
-        write_manifest(home, parts, durable=not self.plan.in_ram)
+        readers = who_may_list(self.plan.scan, tree_fd, request.parent)
+        write_manifest(home, parts, durable=not self.plan.in_ram, readers=readers)
 
     def _check_recorded(self, record: Record, lines: list[bytes]) -> None:
         """Raise an error where somebody removed what the workers put down, and so the copies."""

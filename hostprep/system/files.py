@@ -15,7 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -169,19 +169,35 @@ def replacing_refusal(path: Path) -> Refused | None:
     return Refused(f"{failed.message.removesuffix('.')}; nothing was changed.", failed.hint)
 
 
-def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> None:
+def write_atomically(
+    path: Path,
+    parts: Iterable[bytes],
+    *,
+    durable: bool,
+    mode: int = 0o666,
+    gid: int | None = None,
+) -> None:
     """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
+
+    The umask takes from its ``mode``, which it has before anything is in it; where that is meant
+    for the group ``gid``, from its end on.
 
     ``durable`` waits for the disk. What describes a tmpfs need not outlive a power cut, which its
     data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
     take an empty file, which a power cut may leave, for none.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, mode if gid is None else 0o600)
+
     try:
-        with open(temporary, "xb", buffering=1024 * 1024) as file:
+        with open(temporary, "xb", buffering=1024 * 1024, opener=create) as file:
             for part in parts:
                 file.write(part)
             file.flush()
+            if gid is not None:
+                give_to_group(file.fileno(), gid, mode)
             if durable:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -192,6 +208,16 @@ def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> No
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)  # which a full disk does not tell
         raise
+
+
+def give_to_group(descriptor: int, gid: int, mode: int) -> None:
+    """Give an open file to a group, with a mode that is meant for that one.
+
+    It stays as it is where that cannot be, as in a container that does not know the group.
+    """
+    with suppress(OSError):
+        os.fchown(descriptor, -1, gid)
+        os.fchmod(descriptor, mode)
 
 
 def remove_unwritten(folder: Path) -> None:
