@@ -56,10 +56,11 @@ def _put_readers_right(plan: StagePlan, published_fd: int) -> None:
     home = folder(request.name, request.target)
     if record is None or not are_roots(home):
         return
-    readers = who_may_list(plan.scan, published_fd, request.parent)
     files = [manifest_path(home), *([skipped_path(home)] if record.skipped else [])]
+    readers = who_may_list(plan.scan, None, request.parent)
     if all(path.exists() and readers_of(path) == readers for path in files):
         return
+    readers = who_may_list(plan.scan, published_fd, request.parent)
     with suppress(OSError):  # of a disk that is read-only, or full
         let_read(files[0], readers)
         save_record(record, durable=not plan.in_ram)
