@@ -55,7 +55,7 @@ from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
-from hostprep.staging.untouched import came_to_nothing, left_as_it_is
+from hostprep.staging.untouched import came_to_nothing, left_as_it_is, put_readers_right
 from hostprep.system.files import remove_unwritten
 from hostprep.volumes.model import LiveVolume
 
@@ -167,6 +167,8 @@ class _Work:
             record, before = self._record(copied, partial=bool(failed)), plan.previous
             if before is not None and came_to_nothing(plan, copied, record, before):
                 before = dataclasses.replace(before, skipped=record.skipped)  # as it is told now
+                if self.published_fd is not None:
+                    put_readers_right(plan, self.published_fd)
                 self._save(before, "staged")
                 self._clean_up()
                 return result_of(plan, copied, before, [], live, changed=False, published=True)

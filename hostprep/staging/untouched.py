@@ -15,7 +15,7 @@ from hostprep.staging.preparing import open_target
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.manifest import manifest_path
-from hostprep.staging.record.readers import are_roots, let_read, readers_of
+from hostprep.staging.record.readers import are_roots, common, let_read, readers_of
 from hostprep.staging.record.records import Record, folder, save_record
 from hostprep.staging.record.skipped import skipped_path
 from hostprep.staging.target.owned import private_name
@@ -33,7 +33,7 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
         if published_fd is None:
             raise gone(request)
         try:
-            _put_readers_right(plan, published_fd)
+            put_readers_right(plan, published_fd)
         finally:
             os.close(published_fd)
         try:
@@ -47,7 +47,17 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
     return concluded(plan, there)
 
 
-def _put_readers_right(plan: StagePlan, published_fd: int) -> None:
+def names_are_open(plan: StagePlan) -> bool:
+    """Whether root's records tell names to who may not list them, as those of earlier versions."""
+    if plan.previous is None or not are_roots(
+        home := folder(plan.request.name, plan.request.target)
+    ):
+        return False
+    now = readers_of(manifest_path(home))
+    return common(now, who_may_list(plan.scan, None, plan.request.parent)) != now
+
+
+def put_readers_right(plan: StagePlan, published_fd: int) -> None:
     """Have the names on record be for those who may list them, as far as that can be.
 
     Earlier versions left them to all, and somebody may have closed or opened a folder above.
@@ -57,10 +67,10 @@ def _put_readers_right(plan: StagePlan, published_fd: int) -> None:
     if record is None or not are_roots(home):
         return
     files = [manifest_path(home), *([skipped_path(home)] if record.skipped else [])]
-    readers = who_may_list(plan.scan, None, request.parent)
-    if all(path.exists() and readers_of(path) == readers for path in files):
-        return
-    readers = who_may_list(plan.scan, published_fd, request.parent)
+    for copies in (None, published_fd):
+        readers = who_may_list(plan.scan, copies, request.parent)
+        if all(path.exists() and readers_of(path) == readers for path in files):
+            return
     with suppress(OSError):  # of a disk that is read-only, or full
         let_read(files[0], readers)
         save_record(record, durable=not plan.in_ram)

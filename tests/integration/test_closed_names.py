@@ -15,6 +15,7 @@ import pytest
 
 from tests.integration.test_stage_cut_short import killed
 from tests.kit.acls import ACCESS_ACL, access_acl
+from tests.kit.converging import apply, plan, write_spec
 from tests.kit.stagecraft import NOBODY, hostprep, run_hostprep
 
 _READ_ALL = ("sh", "-c", 'find "$0" -type f -exec cat {} + 2>/dev/null || true')
@@ -171,6 +172,22 @@ def test_what_earlier_versions_left_open_is_closed_by_the_next_run(
     assert hostprep(*stage)["changed"] is False
     assert "patient" not in _seen(state) and "4711" not in _seen(state)
     assert "4711" in skipped.read_text()
+
+
+def test_apply_closes_them_as_well(
+    source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
+) -> None:
+    target.mkdir()
+    spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
+    apply(spec)
+    assert plan(spec)["changes"] == []
+    (manifest,) = state.glob("datasets/*/manifest.jsonl")
+    manifest.chmod(0o644)
+    (change,) = plan(spec)["changes"]
+    assert change["action"] == "close the list of its files on record"
+    assert _modes(state) == 0o644, "a plan changes nothing"
+    apply(spec)
+    assert _modes(state) == 0o600 and plan(spec)["changes"] == []
 
 
 def test_a_users_own_records_are_as_ever(
