@@ -56,7 +56,7 @@ from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
 from hostprep.staging.untouched import came_to_nothing, left_as_it_is, put_readers_right
-from hostprep.system.files import remove_unwritten
+from hostprep.system.own_files import remove_unwritten
 from hostprep.volumes.model import LiveVolume
 
 

@@ -14,17 +14,16 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.system.access import may_access
-from hostprep.system.flushing import NotFlushed, flush_directory
+from hostprep.system.flushing import NotFlushed
 
 _TEMP_INFIX = ".hostprep-"
-_UNWRITTEN = re.compile(r"\..+\.[0-9a-f]{8}")
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ACL = "system.posix_acl_access"
 # The kernel computes these two from the content; a copy would be wrong or be refused.
@@ -167,70 +166,6 @@ def replacing_refusal(path: Path) -> Refused | None:
     what = "cannot be replaced and is as it was" if os.path.lexists(path) else "cannot be written"
     failed = _failed(path, what, OSError(code, os.strerror(code)))
     return Refused(f"{failed.message.removesuffix('.')}; nothing was changed.", failed.hint)
-
-
-def write_atomically(
-    path: Path,
-    parts: Iterable[bytes],
-    *,
-    durable: bool,
-    mode: int = 0o666,
-    gid: int | None = None,
-) -> None:
-    """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
-
-    The umask takes from its ``mode``, which it has before anything is in it; where that is meant
-    for the group ``gid``, from its end on.
-
-    ``durable`` waits for the disk. What describes a tmpfs need not outlive a power cut, which its
-    data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
-    take an empty file, which a power cut may leave, for none.
-    """
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-
-    def create(name: str, flags: int) -> int:
-        return os.open(name, flags, mode if gid is None else 0o600)
-
-    try:
-        with open(temporary, "xb", buffering=1024 * 1024, opener=create) as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            if gid is not None:
-                give_to_group(file.fileno(), gid, mode)
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if durable:
-            flush_directory(path.parent)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # which a full disk does not tell
-        raise
-
-
-def give_to_group(descriptor: int, gid: int, mode: int) -> None:
-    """Give an open file to a group, with a mode that is meant for that one.
-
-    It stays as it is where that cannot be, as in a container that does not know the group.
-    """
-    with suppress(OSError):
-        os.fchown(descriptor, -1, gid)
-        os.fchmod(descriptor, mode)
-
-
-def remove_unwritten(folder: Path) -> None:
-    """Remove what killed runs left of files that ``write_atomically`` was to write in ``folder``.
-
-    For who holds the lock of all that write there: what one is at work on would go as well.
-    """
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return
-    for name in filter(_UNWRITTEN.fullmatch, names):
-        os.unlink(folder / name)
 
 
 def remove_stale_temps(path: Path) -> None:

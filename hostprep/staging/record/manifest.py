@@ -23,8 +23,8 @@ from hostprep.staging.model import Recorded
 from hostprep.staging.parted import part_of, parts_for, split
 from hostprep.staging.record.known import Known
 from hostprep.staging.record.readers import ROOT, Readers, as_kept
-from hostprep.system.files import write_atomically
 from hostprep.system.kept import NO_FILE, open_kept, parse_kept
+from hostprep.system.own_files import write_atomically
 
 FORMAT = "hostprep.manifest/1"
 

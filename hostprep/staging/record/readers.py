@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hostprep.system.accounts import has_acl
-from hostprep.system.files import give_to_group
+from hostprep.system.own_files import give_to_group
 
 
 class Readers(NamedTuple):

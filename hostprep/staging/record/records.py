@@ -25,8 +25,9 @@ from hostprep.staging.record.homes import home_for, is_for_all, own_homes
 from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_path
 from hostprep.staging.record.skipped import keep_skipped, nameless, with_names
 from hostprep.system.access import may_access
-from hostprep.system.files import new_file_obstacle, write_atomically
+from hostprep.system.files import new_file_obstacle
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
+from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"

@@ -13,8 +13,8 @@ from pathlib import Path
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.readers import ROOT, as_kept, readers_of
-from hostprep.system.files import write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept
+from hostprep.system.own_files import write_atomically
 
 # In the place of a name that is not for all.
 NAMELESS = "?"
