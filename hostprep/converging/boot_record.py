@@ -15,14 +15,9 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
-from hostprep.system.files import (
-    read_snapshot,
-    remove_stale_temps,
-    replace_file,
-    write_atomically,
-    writing_hint,
-)
+from hostprep.system.files import read_snapshot, remove_stale_temps, replace_file, writing_hint
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
+from hostprep.system.own_files import write_atomically
 from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
 from hostprep.system.systemd import escape_name, unescape_name
 

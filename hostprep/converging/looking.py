@@ -30,6 +30,7 @@ from hostprep.staging.source.opening import check_name
 from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import open_parent, standing_directory
 from hostprep.staging.target.private import is_there
+from hostprep.staging.untouched import names_are_open
 from hostprep.units import format_count
 
 
@@ -163,6 +164,12 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         return look
     if plan.is_fresh:
         left = _left_beside(request)
+        if left is None and names_are_open(plan):
+            return dataclasses.replace(
+                look,
+                action="close the list of its files on record",
+                reason="users may read it who may not list all of its folders",
+            )
         if left is None:
             return look
         return dataclasses.replace(

@@ -29,6 +29,8 @@ from hostprep.host.mounts import lies_in, mount_containing, read_mounts
 from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
+from hostprep.staging.publishing.listable import who_may_list
+from hostprep.staging.record.readers import ALL
 from hostprep.staging.record.records import folder, load_record
 from hostprep.staging.shortfall import cure_of, shortfall_of
 from hostprep.staging.stage import carry_out
@@ -72,7 +74,8 @@ def restage(name: str, observer: Observer) -> Restaged:
                 _as_of_the_service(error, again)
             _note(name, "failed", *_told(error, again))
             if isinstance(error, HostprepError):
-                error.message = f"{name}: {error.message}"
+                unnoted = "".join(getattr(error, "__notes__", ()))
+                error.message = f"{name}: {error.message}{unnoted}"
             raise
         save_boot_record(dataclasses.replace(record, digest=done.result.digest))
         _note(
@@ -215,7 +218,11 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
         result = carry_out(plan, observer)
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
-        shortfall.message += f" The first is {first.path}: {first.reason}."
+        named = f" The first is {first.path}: {first.reason}."
+        if who_may_list(plan.scan, None, request.parent) == ALL:
+            shortfall.message += named
+        else:  # who looks in the journal may read it, but not all who read the note
+            shortfall.add_note(named)
         shortfall.hint = shortfall.spec_hint = f"{cure_of(result.skipped)}, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest

@@ -16,6 +16,7 @@ from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target
 from hostprep.staging.record.damage import DamagedManifest
 from hostprep.staging.record.records import (
+    ClosedManifest,
     Record,
     all_records,
     check_record,
@@ -182,7 +183,7 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
         seconds = min(seconds, max(_LEAST_LOOK_SECONDS, deadline - time.monotonic()))
     try:
         return _judge_look(state, inspect_target(record, seconds=seconds), record)
-    except PermissionError:  # whoever waits need not be who reads it
+    except (PermissionError, ClosedManifest):  # whoever waits need not be who reads it
         return _with_caveat(state, "this user may not look at all of it")
     except DamagedManifest as damaged:
         return BootState(Stage.FAILED, f"it cannot be looked at: {damaged.found}", damaged.anew)

@@ -8,9 +8,9 @@ from typing import Any
 
 from hostprep.fleet.model import FleetRun
 from hostprep.kinds import all_of, is_text
-from hostprep.system.files import write_atomically
 from hostprep.system.kept import parse_kept, read_kept
 from hostprep.system.locks import lock
+from hostprep.system.own_files import write_atomically
 from hostprep.system.state import state_dir
 
 _WAIT_SECONDS = 60.0  # others hold the lock for as long as it takes to write a line

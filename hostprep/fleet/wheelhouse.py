@@ -18,8 +18,8 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError
 from hostprep.fleet.packing import PackedWheel, pack_wheel
-from hostprep.system.files import write_atomically
 from hostprep.system.locks import lock
+from hostprep.system.own_files import write_atomically
 from hostprep.system.run import CommandFailed, run
 from hostprep.system.state import state_dir
 

@@ -29,8 +29,8 @@ from hostprep.probing.model import (
     Target,
 )
 from hostprep.probing.received import is_whole
-from hostprep.system.files import write_atomically
 from hostprep.system.kept import of_this_host, parse_kept, read_kept, this_host
+from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 SCHEMA = "hostprep.probe/1"

@@ -25,6 +25,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan, leaves_of
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, is_all_new, open_target
 from hostprep.staging.publishing.finishing import finish_directories
+from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
@@ -54,8 +55,8 @@ from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
-from hostprep.staging.untouched import came_to_nothing, left_as_it_is
-from hostprep.system.files import remove_unwritten
+from hostprep.staging.untouched import came_to_nothing, left_as_it_is, put_readers_right
+from hostprep.system.own_files import remove_unwritten
 from hostprep.volumes.model import LiveVolume
 
 
@@ -166,6 +167,8 @@ class _Work:
             record, before = self._record(copied, partial=bool(failed)), plan.previous
             if before is not None and came_to_nothing(plan, copied, record, before):
                 before = dataclasses.replace(before, skipped=record.skipped)  # as it is told now
+                if self.published_fd is not None:
+                    put_readers_right(plan, self.published_fd)
                 self._save(before, "staged")
                 self._clean_up()
                 return result_of(plan, copied, before, [], live, changed=False, published=True)
@@ -228,7 +231,7 @@ class _Work:
                 raise gone(request)
             # The manifest and the record come before the rename: were we killed right after it,
             # what is published must be known as ours.
-            self._write_manifest([*files.keep_lines, *lines, *tree_lines])
+            self._write_manifest([*files.keep_lines, *lines, *tree_lines], tree_fd)
             self._save(record, "publishing")
             try:
                 self._check_mounted()
@@ -265,7 +268,7 @@ class _Work:
         if self.published_fd is not None:
             # Not before the disk has it all: a power cut would bring back what only the manifest
             # of before knows.
-            self._write_manifest([*files.keep_lines, *lines, *tree_lines])
+            self._write_manifest([*files.keep_lines, *lines, *tree_lines], self.published_fd)
         self._check_mounted(published=True)
         self._save(record, "staged")
         self._clean_up()
@@ -304,11 +307,13 @@ class _Work:
         if self.plan.volume is not None:
             check_in_volume(self.parent_fd, self.plan.request.parent, published=published)
 
-    def _write_manifest(self, lines: list[bytes]) -> None:
+    def _write_manifest(self, lines: list[bytes], tree_fd: int) -> None:
+        """Write the manifest, for those who may list what is in the tree, which is finished."""
         request = self.plan.request
         parts = itertools.chain(lines, self._journal_parts())
         home = folder(request.name, request.target)
-        write_manifest(home, parts, durable=not self.plan.in_ram)
+        readers = who_may_list(self.plan.scan, tree_fd, request.parent)
+        write_manifest(home, parts, durable=not self.plan.in_ram, readers=readers)
 
     def _check_recorded(self, record: Record, lines: list[bytes]) -> None:
         """Raise an error where somebody removed what the workers put down, and so the copies."""

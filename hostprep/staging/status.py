@@ -21,7 +21,7 @@ from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
-from hostprep.staging.record.records import Record, all_records, manifest_of
+from hostprep.staging.record.records import ClosedManifest, Record, all_records, manifest_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
@@ -245,9 +245,12 @@ def _compare(record: Record) -> dict[str, Any]:
     published_fd = open_published(parent_fd, record.name)
     if published_fd is None:
         raise HostprepError("it is not on the target")
+    try:
+        manifest = manifest_of(record)
+    except ClosedManifest as closed:
+        raise HostprepError(closed.found, closed.hint) from None
     with open_source(record.source) as source_fd:
         scan = scan_source(source_fd, locate(record.source).storage_class)
-        manifest = manifest_of(record)
         plan = plan_update(
             scan,
             manifest=manifest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 
 from hostprep.staging.failures import gone
@@ -11,8 +12,12 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, result_of, still_there
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.preparing import open_target
+from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import open_published
-from hostprep.staging.record.records import Record
+from hostprep.staging.record.manifest import manifest_path
+from hostprep.staging.record.readers import are_roots, common, let_read, readers_of
+from hostprep.staging.record.records import Record, folder, save_record
+from hostprep.staging.record.skipped import skipped_path
 from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.private import not_removed, sweep
 from hostprep.staging.tasks import Copied
@@ -27,7 +32,10 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
         published_fd = open_published(parent_fd, request.name)
         if published_fd is None:
             raise gone(request)
-        os.close(published_fd)
+        try:
+            put_readers_right(plan, published_fd)
+        finally:
+            os.close(published_fd)
         try:
             sweep(parent_fd, request.target)
         except OSError as error:  # all is whole where its file system is read-only too
@@ -37,6 +45,35 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
     record = still_there(plan)
     there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
     return concluded(plan, there)
+
+
+def names_are_open(plan: StagePlan) -> bool:
+    """Whether root's records tell names to who may not list them, as those of earlier versions."""
+    if plan.previous is None or not are_roots(
+        home := folder(plan.request.name, plan.request.target)
+    ):
+        return False
+    now = readers_of(manifest_path(home))
+    return common(now, who_may_list(plan.scan, None, plan.request.parent)) != now
+
+
+def put_readers_right(plan: StagePlan, published_fd: int) -> None:
+    """Have the names on record be for those who may list them, as far as that can be.
+
+    Earlier versions left them to all, and somebody may have closed or opened a folder above.
+    """
+    record, request = plan.previous, plan.request
+    home = folder(request.name, request.target)
+    if record is None or not are_roots(home):
+        return
+    files = [manifest_path(home), *([skipped_path(home)] if record.skipped else [])]
+    for copies in (None, published_fd):
+        readers = who_may_list(plan.scan, copies, request.parent)
+        if all(path.exists() and readers_of(path) == readers for path in files):
+            return
+    with suppress(OSError):  # of a disk that is read-only, or full
+        let_read(files[0], readers)
+        save_record(record, durable=not plan.in_ram)
 
 
 def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Record) -> bool:

@@ -14,17 +14,16 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.system.access import may_access
-from hostprep.system.flushing import NotFlushed, flush_directory
+from hostprep.system.flushing import NotFlushed
 
 _TEMP_INFIX = ".hostprep-"
-_UNWRITTEN = re.compile(r"\..+\.[0-9a-f]{8}")
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ACL = "system.posix_acl_access"
 # The kernel computes these two from the content; a copy would be wrong or be refused.
@@ -167,44 +166,6 @@ def replacing_refusal(path: Path) -> Refused | None:
     what = "cannot be replaced and is as it was" if os.path.lexists(path) else "cannot be written"
     failed = _failed(path, what, OSError(code, os.strerror(code)))
     return Refused(f"{failed.message.removesuffix('.')}; nothing was changed.", failed.hint)
-
-
-def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> None:
-    """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
-
-    ``durable`` waits for the disk. What describes a tmpfs need not outlive a power cut, which its
-    data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
-    take an empty file, which a power cut may leave, for none.
-    """
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    try:
-        with open(temporary, "xb", buffering=1024 * 1024) as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if durable:
-            flush_directory(path.parent)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # which a full disk does not tell
-        raise
-
-
-def remove_unwritten(folder: Path) -> None:
-    """Remove what killed runs left of files that ``write_atomically`` was to write in ``folder``.
-
-    For who holds the lock of all that write there: what one is at work on would go as well.
-    """
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return
-    for name in filter(_UNWRITTEN.fullmatch, names):
-        os.unlink(folder / name)
 
 
 def remove_stale_temps(path: Path) -> None:

@@ -6,8 +6,8 @@ import json
 import time
 from typing import Any
 
-from hostprep.system.files import write_atomically
 from hostprep.system.kept import of_this_host, parse_kept, read_kept, this_host
+from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 
 _FOLDER = "last"

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from hostprep.system.files import write_atomically
+from hostprep.system.own_files import write_atomically
 
 _MOST_LINKS = 40  # as many as the kernel follows
 _QUIET = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

@@ -15,8 +15,8 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.system.files import remove_unwritten, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
+from hostprep.system.own_files import remove_unwritten, write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
 

@@ -307,7 +307,8 @@ def test_a_target_in_memory_leaves_what_apply_was_told_to_leave(host: Host) -> N
 
 
 def test_a_source_that_cannot_be_read_in_places_fails_it(host: Host) -> None:
-    with failing_fs(host.source, read_only=True, where=host.root) as fs:
+    backing = host.source
+    with failing_fs(backing, read_only=True, where=host.root) as fs:
         host.source = fs.mount
         host.dataset = DatasetSpec("data", str(fs.mount), volume=str(host.volume), at_boot=True)
         words = ("--to-tmpfs", "16M", "--at", host.volume, "--fstab", "--name", "data")
@@ -323,6 +324,10 @@ def test_a_source_that_cannot_be_read_in_places_fails_it(host: Host) -> None:
         assert "class-1/images/003.bin: Input/output error" in done.stderr
         assert not (host.volume / "data").exists()
         assert "class-1/images/003.bin" in only_dataset()["boot"]["reason"]
+        (backing / "class-1").chmod(0o700)
+        done = run_hostprep("restage", "data")
+        assert "class-1/images/003.bin: Input/output error" in done.stderr
+        assert "class-1" not in str(only_dataset()), "all may read the note"
         fs.tell()
         assert run_hostprep("restage", "data").returncode == 0
 

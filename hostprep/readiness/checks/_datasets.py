@@ -17,7 +17,7 @@ from hostprep.readiness.side_by_side import at_once
 from hostprep.spec.model import DatasetSpec, Spec
 from hostprep.staging.inspection import Inspected
 from hostprep.staging.record.damage import NOBODY_KNOWS, DamagedManifest
-from hostprep.staging.record.records import Record
+from hostprep.staging.record.records import ClosedManifest, Record
 from hostprep.staging.status import NOT_FOR_US, DatasetStatus
 
 # A quick check has 2.5 s: for asking whether the source answers, and for comparing.
@@ -93,13 +93,15 @@ class DatasetLook:
 class Compared:
     """A data set and what a comparison found of it; ``problem`` where there was no comparison.
 
-    ``damaged``: there was none, as the manifest is missing or has lost lines.
+    ``damaged``: there was none, as the manifest is missing or has lost lines; ``closed``,
+    as it is not for this user.
     """
 
     dataset: DatasetLook
     found: Inspected | None
     problem: str | None = None
     damaged: bool = False
+    closed: bool = False
 
 
 def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
@@ -234,18 +236,22 @@ def compared(
         return Compared(dataset, None, error.message)
     if "damaged" in answer:
         return Compared(dataset, None, f"{answer['damaged']}.", damaged=True)
+    if "closed" in answer:
+        return Compared(dataset, None, answer["closed"], closed=True)
     examples = tuple((what, path) for what, path in answer["examples"])
     return Compared(dataset, Inspected(**{**answer, "examples": examples}))
 
 
 def by_manifest(question: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Return the question with an answer where the manifest is damaged: what is wrong with it."""
+    """Return the question with an answer where the manifest is damaged, or not for this user."""
 
     def ask() -> dict[str, Any]:
         try:
             return question()
         except DamagedManifest as error:
             return {"damaged": error.found}
+        except ClosedManifest as error:
+            return {"closed": error.found}
 
     return ask
 
@@ -255,6 +261,12 @@ def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
     hint = "--full takes more time; see whether target, source and hostprep's records can be read"
     remedy = Remedy(("hostprep status",), hint)
     return Finding(Status.UNKNOWN, dataset.subject, problem.rstrip(".") + ".", remedy=remedy)
+
+
+def not_for_us(dataset: DatasetLook, closed: str) -> Finding:
+    """Return the SKIP for a data set of which this user may not know what is in it."""
+    message = f"{closed}: check as root, or as a user who may list all of its folders."
+    return Finding(Status.SKIP, dataset.subject, message)
 
 
 def staging_anew(dataset: DatasetLook) -> Remedy:

@@ -14,6 +14,7 @@ from hostprep.readiness.checks._datasets import (
     difference,
     extent,
     look_at_datasets,
+    not_for_us,
     staging_anew,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
@@ -49,6 +50,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if each.damaged:
             message, remedy = f"{each.problem}", staging_anew(each.dataset)
             yield Finding(Status.UNKNOWN, each.dataset.subject, message, remedy=remedy)
+        elif each.closed:
+            yield not_for_us(each.dataset, f"{each.problem}")
         elif each.found is None:
             yield cannot_compare(each.dataset, f"{each.problem}")
         else:
@@ -83,7 +86,8 @@ Of a data set with very many files `--quick` compares as many as it can in 0.7 s
 and says how many; `--full` takes up to 30 s.
 
 **FAIL** something is missing or was changed on the target. **UNKNOWN** the target, the manifest or
-hostprep's record cannot be read, or did not answer.
+hostprep's record cannot be read, or did not answer. **SKIP** no data set is staged, or it has
+folders that are closed to whoever asks, and with them its manifest.
 
 The same `hostprep stage` that staged it brings it right; it copies only what differs. Files that
 others put there are no fault, and stay. Where the manifest is missing or damaged, nobody knows

@@ -13,6 +13,7 @@ from hostprep.readiness.checks._datasets import (
     cannot_compare,
     damaged_as_told,
     look_at_datasets,
+    not_for_us,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
 from hostprep.readiness.context import Context
@@ -37,7 +38,8 @@ _MOST_NAMED = 3
 class Read:
     """A data set and what reading it found; ``problem`` where it could not be read.
 
-    ``damaged``: there is nothing to hold it against, as the manifest is missing or has lost lines.
+    ``damaged``: there is nothing to hold it against, as the manifest is missing or has lost lines;
+    ``closed``, as it is not for this user.
     """
 
     dataset: DatasetLook
@@ -46,6 +48,7 @@ class Read:
     found: ReadThrough | None
     problem: str | None = None
     damaged: bool = False
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
         return Read(dataset, record.bytes, True, None, error.message)
     if "damaged" in answer:
         return Read(dataset, record.bytes, True, None, f"{answer['damaged']}.", damaged=True)
+    if "closed" in answer:
+        return Read(dataset, record.bytes, True, None, answer["closed"], closed=True)
     wrong = tuple((path, reason) for path, reason in answer["wrong"])
     return Read(dataset, record.bytes, True, ReadThrough(**{**answer, "wrong": wrong}))
 
@@ -95,6 +100,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield Finding(Status.SKIP, each.dataset.subject, message)
         elif each.damaged:
             yield damaged_as_told(each.dataset, f"{each.problem}")
+        elif each.closed:
+            yield not_for_us(each.dataset, f"{each.problem}")
         elif each.found is None:
             yield cannot_compare(each.dataset, f"{each.problem}")
         else:
@@ -146,7 +153,8 @@ All data sets together have 90 s. What was not read within that is said; the nex
 another order.
 
 **FAIL** a file is not what was staged. **UNKNOWN** the target, the manifest or hostprep's
-record cannot be read. **SKIP** it was staged with `--verify none`, so no hash is known.
+record cannot be read. **SKIP** it was staged with `--verify none`, so no hash is known, or it has
+folders that are closed to whoever asks, and with them its manifest.
 
 `hostprep stage ... --full-check` reads source and copy again, and copies what differs. Where it
 comes back, test the memory (memtest86+) or the disk (`smartctl -a`).

@@ -17,6 +17,7 @@ from hostprep.readiness.checks._datasets import (
     difference,
     extent,
     look_at_datasets,
+    not_for_us,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
 from hostprep.readiness.checks._volumes import hint_outside_of_jobs, is_limited
@@ -81,6 +82,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield _judge_one(each, each.found)
         elif each.damaged:
             yield damaged_as_told(each.dataset, f"{each.problem}")
+        elif each.closed:
+            yield not_for_us(each.dataset, f"{each.problem}")
         elif each.problem is not None:
             yield cannot_compare(each.dataset, each.problem)
         elif _is_elsewhere(each.dataset):
@@ -147,7 +150,8 @@ and says how many; `--full` takes up to 30 s. A source that hangs is left alone:
 **FAIL** the source has files that were changed, added or removed since, or the spec names another
 source than the one that it was staged from. **UNKNOWN** it could not be compared, or hostprep's
 record cannot be read. **SKIP** there is nothing to compare: no data set is staged, or its source
-does not answer or holds nothing, and HP014 says why.
+does not answer or holds nothing, and HP014 says why; or it has folders that are closed to whoever
+asks, and with them its manifest.
 
 The same `hostprep stage` brings the copy up to date; it copies only what changed.
 """,

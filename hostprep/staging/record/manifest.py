@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
@@ -21,8 +22,9 @@ from typing import IO
 from hostprep.staging.model import Recorded
 from hostprep.staging.parted import part_of, parts_for, split
 from hostprep.staging.record.known import Known
-from hostprep.system.files import write_atomically
+from hostprep.staging.record.readers import ROOT, Readers, as_kept
 from hostprep.system.kept import NO_FILE, open_kept, parse_kept
+from hostprep.system.own_files import write_atomically
 
 FORMAT = "hostprep.manifest/1"
 
@@ -272,18 +274,24 @@ def _pread(descriptor: int, length: int, offset: int) -> bytes:
     return data
 
 
-def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
-    """Write a manifest from encoded lines so that a reader sees the old or the new one."""
+def write_manifest(
+    record_folder: Path, parts: Iterable[bytes], *, durable: bool, readers: Readers = ROOT
+) -> None:
+    """Write a manifest from encoded lines so that a reader sees the old or the new one.
+
+    ``readers`` are those of root's.
+    """
     record_folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(manifest_path(record_folder), parts, durable=durable)
+    mode, gid = as_kept(record_folder, readers)
+    write_atomically(manifest_path(record_folder), parts, durable=durable, mode=mode, gid=gid)
 
 
-def _open_to_append(path: str, flags: int) -> int:
+def _open_to_append(path: str, flags: int, mode: int) -> int:
     """Open a manifest, or make one; raise ``OSError`` for what is none in its place.
 
     A plain open would wait for somebody to read from a pipe, for ever.
     """
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, mode)
     if not S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "Not a regular file", path)
@@ -291,10 +299,17 @@ def _open_to_append(path: str, flags: int) -> int:
 
 
 def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
-    """Add encoded lines to a manifest; of two records of an entry the later one counts."""
+    """Add encoded lines to a manifest; of two records of an entry the later one counts.
+
+    Root's is root's alone from then on: what is added may be in folders that are closed by now.
+    """
     path = manifest_path(record_folder)
+    mode, _ = as_kept(record_folder, ROOT)
     try:
-        with open(path, "ab", buffering=1024 * 1024, opener=_open_to_append) as file:
+        if mode == ROOT.mode:
+            _close(path, durable=durable)
+        opener = partial(_open_to_append, mode=mode)
+        with open(path, "ab", buffering=1024 * 1024, opener=opener) as file:
             file.write(b"\n")  # ends what a killed run may have left of a line
             for part in parts:
                 file.write(part)
@@ -304,3 +319,18 @@ def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: boo
     except OSError as error:
         error.filename = error.filename or str(path)  # which a full disk does not tell
         raise
+
+
+def _close(path: Path, *, durable: bool) -> None:
+    """Put a copy that is root's alone in the place of a manifest that others may read.
+
+    Whoever has that one open reads on in it, and not what is added.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return
+    if S_ISREG(status.st_mode) and status.st_mode & 0o077:
+        with open_kept(path) as old:
+            parts = iter(partial(old.read, _PART_BYTES), b"")
+            write_atomically(path, parts, durable=durable, mode=ROOT.mode)

@@ -1,7 +1,8 @@
 """The record of a data set: what was staged, from where, to where, and how far a run has come.
 
-``STATE/datasets/ID/dataset.json`` holds it; the manifest lies beside it (see ``manifest``). Which
-STATE that is, ``homes`` has.
+``STATE/datasets/ID/dataset.json`` holds it, for all to read; the manifest lies beside it (see
+``manifest``), and the names of what was left out (see ``skipped``). Which STATE that is,
+``homes`` has.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.homes import home_for, is_for_all, own_homes
 from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_path
+from hostprep.staging.record.skipped import keep_skipped, nameless, with_names
 from hostprep.system.access import may_access
-from hostprep.system.files import new_file_obstacle, write_atomically
+from hostprep.system.files import new_file_obstacle
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
+from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
@@ -108,7 +111,25 @@ def folder_of(record: Record) -> Path:
 
 def manifest_of(record: Record) -> ManifestIndex:
     """Open the manifest beside a record, where that was found."""
-    return ManifestIndex([manifest_path(folder_of(record))])
+    try:
+        return ManifestIndex([manifest_path(folder_of(record))])
+    except PermissionError:
+        raise ClosedManifest(record) from None
+
+
+class ClosedManifest(HostprepError):
+    """Which entries a data set has is on record, and not for this user to know.
+
+    ``found`` says so as part of a sentence.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.found = (
+            f"{record.name} has folders that are closed to this user, and so is the list of what"
+            " was staged"
+        )
+        hint = "run it with sudo, or as a user who may list all of its folders"
+        super().__init__(f"{self.found}; nothing was changed.", hint)
 
 
 def is_roots(record: Record) -> bool:
@@ -182,7 +203,9 @@ def save_record(record: Record, *, durable: bool) -> None:
     """Write a record so that a reader sees the old or the new one; see ``write_atomically``."""
     directory = folder(record.name, record.target)
     directory.mkdir(parents=True, exist_ok=True)
+    keep_skipped(directory, record.skipped, durable=durable, done=record.phase == "staged")
     fields = dataclasses.asdict(record)
+    fields["skipped"] = [dataclasses.asdict(nameless(item)) for item in record.skipped]
     write_atomically(directory / _RECORD, [json.dumps(fields, indent=2).encode()], durable=durable)
 
 
@@ -291,9 +314,10 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",
             "nothing was changed; unstage with that version, or move the folder away",
         )
+    skipped = tuple(made_of(Skipped, item) for item in fields.get("skipped", ()))
     kept = {
         **fields,
-        "skipped": tuple(made_of(Skipped, item) for item in fields.get("skipped", ())),
+        "skipped": with_names(path.parent, skipped),
         "submounts": tuple(fields.get("submounts", ())),
     }
     return made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))

@@ -24,10 +24,10 @@ from hostprep.system.files import (
     remove_stale_temps,
     replace_file,
     replacing_refusal,
-    write_atomically,
     writing_hint,
 )
 from hostprep.system.flushing import flush_directory
+from hostprep.system.own_files import write_atomically
 from tests.kit.flushing import fail_to_flush_folders
 
 

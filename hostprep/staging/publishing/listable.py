@@ -1,0 +1,68 @@
+"""Who may list every folder of a data set that has something in it: its names are no secret then.
+
+By the source, and by the copy where that is closed to more: its file system may know no ACLs, or
+lie in a folder that is closed itself. What cannot be told counts as closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hostprep.staging.record.readers import (
+    ALL,
+    LIST,
+    PASS,
+    ROOT,
+    Readers,
+    common,
+    who_may,
+    who_may_here,
+)
+from hostprep.staging.source.scan import Scan
+
+
+def who_may_list(scan: Scan, tree_fd: int | None, parent: str) -> Readers:
+    """Return who may list all that was staged: ``tree_fd`` are the copies, to lie in ``parent``.
+
+    Of an empty folder, as ``lost+found`` is, there is nothing to tell. With None the copies are not
+    looked at, which takes 5 us each folder: they, or an ACL, may be closed to more.
+    """
+    readers = ALL if os.geteuid() == 0 else ROOT  # a user's own records ask for none
+    for each in _one_by_one(scan, tree_fd, parent):
+        if readers == ROOT:
+            break
+        readers = common(readers, each)
+    return readers
+
+
+def _one_by_one(scan: Scan, tree_fd: int | None, parent: str) -> Iterator[Readers]:
+    if scan.unreadable:  # what stays of these from before, the scan does not know
+        yield ROOT
+    holding = _holding(scan)
+    for path in holding:
+        entry = scan.directories.get(path)  # None of one that the target could not hold
+        yield ROOT if entry is None else who_may(LIST, entry.mode, entry.gid)
+    above = Path(os.path.realpath(parent))
+    for folder in (above, *above.parents):
+        yield _on_target(PASS, str(folder))
+    for path in holding if tree_fd is not None else ():
+        yield _on_target(LIST, f"/proc/self/fd/{tree_fd}/{path}")
+
+
+def _holding(scan: Scan) -> set[str]:
+    """Return the folders that something is in, be it a name that was left out."""
+    found = {each.directory for each in scan.listings if each.files}
+    found.update(path.rpartition("/")[0] for path in scan.directories if path)
+    found.update(each.path.rpartition("/")[0] for each in scan.skipped)
+    return found
+
+
+def _on_target(bits: int, place: str) -> Readers:
+    try:
+        return who_may_here(bits, place)
+    except (FileNotFoundError, NotADirectoryError):
+        return ALL  # it was not staged
+    except OSError:
+        return ROOT

@@ -1,0 +1,61 @@
+"""What of a source was left out, by name: beside the record, for the readers of the manifest.
+
+The record itself, which all may read, tells how many entries that are, and what mends it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from hostprep.staging.model import Skipped
+from hostprep.staging.record.manifest import manifest_path
+from hostprep.staging.record.readers import ROOT, as_kept, readers_of
+from hostprep.system.kept import made_of, parse_kept, read_kept
+from hostprep.system.own_files import write_atomically
+
+# In the place of a name that is not for all.
+NAMELESS = "?"
+
+
+def skipped_path(record_folder: Path) -> Path:
+    """Return the file's path in the folder of a record."""
+    return record_folder / "skipped.json"
+
+
+def keep_skipped(
+    record_folder: Path, skipped: Sequence[Skipped], *, durable: bool, done: bool
+) -> None:
+    """Write down what was left out; of root's nobody else reads it before the run is ``done``."""
+    path = skipped_path(record_folder)
+    if not skipped:
+        path.unlink(missing_ok=True)
+        return
+    readers = readers_of(manifest_path(record_folder)) if done else ROOT
+    mode, gid = as_kept(record_folder, readers)
+    text = json.dumps([asdict(item) for item in skipped], indent=2)
+    write_atomically(path, [text.encode()], durable=durable, mode=mode, gid=gid)
+
+
+def nameless(item: Skipped) -> Skipped:
+    """Return what all may know of it: of the reasons those that tell what helps, without names."""
+    told = item.blocked or item.unholdable or item.disowned or item.too_large or item.restless
+    reason = item.reason.partition(" (to ")[0] if told else ""  # the first name of a hard link
+    return replace(item, path=NAMELESS, reason=reason)
+
+
+def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipped, ...]:
+    """Return what was left out with its names, where this user may read them.
+
+    As it is where it has them, as in records of earlier versions.
+    """
+    if all(item.path != NAMELESS for item in skipped):
+        return skipped
+    try:
+        items = parse_kept(read_kept(skipped_path(record_folder)))
+        named = tuple(made_of(Skipped, item) for item in items)
+    except (OSError, ValueError, TypeError):
+        return skipped
+    return named if tuple(map(nameless, named)) == skipped else skipped

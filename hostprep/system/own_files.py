@@ -1,0 +1,80 @@
+"""Files of our own: written as a whole, for whoever is to read them.
+
+Those of the system, which others write to as well, ``files`` replaces.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from hostprep.system.flushing import flush_directory
+
+_UNWRITTEN = re.compile(r"\..+\.[0-9a-f]{8}")
+
+
+def write_atomically(
+    path: Path,
+    parts: Iterable[bytes],
+    *,
+    durable: bool,
+    mode: int = 0o666,
+    gid: int | None = None,
+) -> None:
+    """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
+
+    The umask takes from its ``mode``, which it has before anything is in it; where that is meant
+    for the group ``gid``, from its end on.
+
+    ``durable`` waits for the disk. What describes a tmpfs need not outlive a power cut, which its
+    data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
+    take an empty file, which a power cut may leave, for none.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, mode if gid is None else 0o600)
+
+    try:
+        with open(temporary, "xb", buffering=1024 * 1024, opener=create) as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            if gid is not None:
+                give_to_group(file.fileno(), gid, mode)
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if durable:
+            flush_directory(path.parent)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # which a full disk does not tell
+        raise
+
+
+def give_to_group(descriptor: int, gid: int, mode: int) -> None:
+    """Give an open file to a group, with a mode that is meant for that one.
+
+    It stays as it is where that cannot be, as in a container that does not know the group.
+    """
+    with suppress(OSError):
+        os.fchown(descriptor, -1, gid)
+        os.fchmod(descriptor, mode)
+
+
+def remove_unwritten(folder: Path) -> None:
+    """Remove what killed runs left of files that ``write_atomically`` was to write in ``folder``.
+
+    For who holds the lock of all that write there: what one is at work on would go as well.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return
+    for name in filter(_UNWRITTEN.fullmatch, names):
+        os.unlink(folder / name)

@@ -1,0 +1,209 @@
+"""What a closed folder holds is not told by root's records either, and they go on telling the rest.
+
+A spy reads all that hostprep keeps, as nobody: the names in folders that the source closes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_stage_cut_short import killed
+from tests.kit.acls import ACCESS_ACL, access_acl
+from tests.kit.converging import apply, plan, write_spec
+from tests.kit.stagecraft import NOBODY, hostprep, run_hostprep
+
+_READ_ALL = ("sh", "-c", 'find "$0" -type f -exec cat {} + 2>/dev/null || true')
+
+
+@pytest.fixture(autouse=True)
+def _open_places(state: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(safe_dir / "run"))
+
+
+@pytest.fixture
+def closed(source: Path) -> Path:
+    """Return a folder of the source that is its owner's alone."""
+    folder = source / "class-1"
+    (folder / "patient-0815").write_bytes(b"x")
+    folder.chmod(0o700)
+    return folder
+
+
+def _seen(state: Path, *prefix: str) -> str:
+    """Return all that somebody can read of what is in the records."""
+    line = [*(prefix or NOBODY), *_READ_ALL, str(state)]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout
+
+
+def _modes(state: Path, name: str = "manifest.jsonl") -> int:
+    (file,) = state.glob(f"datasets/*/{name}")
+    return file.stat().st_mode & 0o777
+
+
+def _status(target: Path, *prefix: str) -> dict[str, Any]:
+    """Return what is said of the data set; this machine's own records have others for nobody."""
+    found: list[dict[str, Any]] = hostprep("status", prefix=prefix)["datasets"]
+    return next(each for each in found if each["target"] == f"{target}/data")
+
+
+def _check(*prefix: str) -> dict[str, Any]:
+    done = run_hostprep("check", "--only", "HP011", "--json", prefix=prefix)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["checks"]
+    return next(each for each in found if each["subject"].endswith("/data"))
+
+
+def test_others_are_told_all_but_the_names(
+    source: Path, closed: Path, target: Path, state: Path
+) -> None:
+    os.mkfifo(closed / "pipe-of-4711")
+    hostprep("stage", source, "--to", target)
+    assert "patient-0815" in _seen(state, "env") and "pipe-of-4711" in _seen(state, "env")
+    seen = _seen(state)
+    assert "xxh3sum:" in seen and "patient" not in seen and "4711" not in seen
+    found = _status(target, *NOBODY)
+    assert (found["state"], found["freshness"]) == ("staged", "unknown")
+    assert found["reason"].startswith("data has folders that are closed to this user")
+    assert found["hint"].startswith("run it with sudo")
+    assert hostprep("wait", "data", prefix=NOBODY)["datasets"][0]["ready"]
+    check = _check(*NOBODY)
+    assert check["status"] == "SKIP"
+    assert check["message"].startswith("data has folders that are closed to this user")
+    assert "check as root" in check["message"]
+    error = hostprep("stage", source, "--to", target, "--dry-run", prefix=NOBODY, expect=1)
+    assert "closed to this user" in error["error"]["message"]
+    assert _check()["status"] == "PASS"
+    mine = _status(target)
+    assert (mine["freshness"], mine["hint"]) == ("fresh", None)
+
+
+def test_what_is_open_and_an_empty_closed_folder_are_for_all(
+    source: Path, target: Path, state: Path
+) -> None:
+    (source / "lost+found").mkdir(mode=0o700)
+    os.mkfifo(source / "pipe")
+    hostprep("stage", source, "--to", target)
+    assert (_modes(state), _modes(state, "skipped.json")) == (0o644, 0o644)
+    assert '"pipe"' in _seen(state)
+    assert _check(*NOBODY)["status"] == "PASS"
+
+
+def test_what_is_a_groups_is_for_the_group(source: Path, target: Path, state: Path) -> None:
+    for folder in (source, source / "class-1"):
+        folder.chmod(0o750)
+        os.chown(folder, 0, 4321)
+    hostprep("stage", source, "--to", target)
+    assert "000.bin" not in _seen(state)
+    member = ("setpriv", "--reuid=65534", "--regid=65534", "--groups=4321", "--")
+    assert "000.bin" in _seen(state, *member)
+    assert _check(*member)["status"] == "PASS"
+
+
+def test_an_acl_counts_as_closed(source: Path, target: Path, state: Path) -> None:
+    try:
+        os.setxattr(source / "class-1", ACCESS_ACL, access_acl(0o755, user=65534, permissions=0))
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    assert (source / "class-1").stat().st_mode & 0o055 == 0o055
+    hostprep("stage", source, "--to", target)
+    assert _modes(state) == 0o600
+
+
+def test_a_folder_above_the_copies_closes_them_too(source: Path, target: Path, state: Path) -> None:
+    target.mkdir(mode=0o700)
+    hostprep("stage", source, "--to", target / "deep")
+    assert _modes(state) == 0o600
+    target.chmod(0o755)
+    assert hostprep("stage", source, "--to", target / "deep")["changed"] is False
+    assert _modes(state) == 0o644
+
+
+def test_an_update_closes_and_opens(source: Path, target: Path, state: Path) -> None:
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage)
+    folder = source / "class-1"
+    folder.chmod(0o700)
+    (folder / "patient-0815").write_bytes(b"x")
+    hostprep(*stage)
+    assert "000.bin" not in _seen(state)
+    folder.chmod(0o755)
+    hostprep(*stage)
+    assert "patient-0815" in _seen(state)
+
+
+@pytest.mark.parametrize("step", ["publish_update", "write_manifest", "save_record"])
+def test_an_update_that_is_killed_tells_nothing(
+    step: str, source: Path, target: Path, state: Path, tmp_path: Path
+) -> None:
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage)
+    (manifest,) = state.glob("datasets/*/manifest.jsonl")
+    (source / "class-1").chmod(0o700)
+    (source / "class-1/patient-0815").write_bytes(b"x")
+    out = tmp_path / "out"
+    with open(manifest, "rb") as held:  # since before: what comes later is not to be in it
+        killed(out, f"hostprep.staging.stage.{step}", *stage, earlier=step == "save_record")
+        assert "patient" not in held.read().decode()
+    assert "patient" not in _seen(state)
+    assert _status(target, *NOBODY)["state"] in ("interrupted", "staged")
+    hostprep(*stage)
+    assert "patient" not in _seen(state) and "patient" in _seen(state, "env")
+    assert _check()["status"] == "PASS"
+
+
+def test_what_earlier_versions_left_open_is_closed_by_the_next_run(
+    source: Path, closed: Path, target: Path, state: Path
+) -> None:
+    os.mkfifo(closed / "pipe-of-4711")
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage)
+    (home,) = (state / "datasets").iterdir()
+    record, skipped = home / "dataset.json", home / "skipped.json"
+    fields = {**json.loads(record.read_text()), "skipped": json.loads(skipped.read_text())}
+    record.write_text(json.dumps(fields))
+    skipped.unlink()
+    (home / "manifest.jsonl").chmod(0o644)
+    assert "patient" in _seen(state) and "4711" in _seen(state)
+    assert hostprep(*stage)["changed"] is False
+    assert "patient" not in _seen(state) and "4711" not in _seen(state)
+    assert "4711" in skipped.read_text()
+
+
+def test_apply_closes_them_as_well(
+    source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
+) -> None:
+    target.mkdir()
+    spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
+    apply(spec)
+    assert plan(spec)["changes"] == []
+    (manifest,) = state.glob("datasets/*/manifest.jsonl")
+    manifest.chmod(0o644)
+    (change,) = plan(spec)["changes"]
+    assert change["action"] == "close the list of its files on record"
+    assert _modes(state) == 0o644, "a plan changes nothing"
+    apply(spec)
+    assert _modes(state) == 0o600 and plan(spec)["changes"] == []
+
+
+def test_a_users_own_records_are_as_ever(
+    source: Path, closed: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = safe_dir / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(home / "state"))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(home / "run"))
+    subprocess.run(["chown", "-R", "65534:65534", source], check=True)
+    stage = ("stage", source, "--to", home)
+    hostprep(*stage, prefix=NOBODY)
+    assert _modes(home / "state") == 0o644
+    (source / "new").write_bytes(b"new")
+    by_sudo = {"SUDO_UID": "65534", "HOSTPREP_RUN_DIR": str(safe_dir / "run")}
+    done = run_hostprep(*stage, env=by_sudo)
+    assert done.returncode == 0, done.stderr
+    assert _modes(home / "state") == 0o644
