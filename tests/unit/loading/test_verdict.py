@@ -228,6 +228,21 @@ def test_ready_samples_take_no_workers_and_no_prefetch() -> None:
     assert made.code == "DataLoader(dataset, batch_size=32, num_workers=0, pin_memory=False)"
 
 
+@pytest.mark.parametrize(
+    ("sample", "staged", "binding"),
+    [
+        (WAITING, None, Binding.WAITING),
+        (WAITING, stages(), Binding.READ),
+        (cost(collate_seconds=0.0012), None, Binding.COLLATE),
+    ],
+)
+def test_what_takes_most_of_the_time_binds_where_no_workers_are_better(
+    sample: SampleCost, staged: Stages | None, binding: Binding
+) -> None:
+    alone = [probe(0, 18_000, own_cpus=1.0), probe(2, 9_000)]
+    assert judged(alone, chosen=0, sample=sample, staged=staged).binding is binding
+
+
 def test_without_workers_there_is_nothing_to_be_sent_for_less() -> None:
     probes = [probe(0, 18_000, own_cpus=1.0), probe(2, 9_000)]
     own = judged(probes)
@@ -349,6 +364,11 @@ def test_no_change_is_not_said_where_there_was_no_time_for_what_may_be_better(cu
     assert (made.change_needed, made.num_workers) == (None, current)
     assert "the best that there was time to try" in made.verdict
     assert f"(num_workers={current} now" in made.verdict and "no change" not in made.verdict
+
+
+def test_of_an_ordinary_loader_nothing_is_said_of_a_way_of_its_own() -> None:
+    made = judged([probe(0, 500), probe(4, 2000)], current=2)
+    assert not any("in its own way" in reason for reason in made.reasons)
 
 
 def test_what_was_not_tried_is_not_the_best_of_what_was() -> None:
