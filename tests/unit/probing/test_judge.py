@@ -243,6 +243,15 @@ EIGHT = (replace(LEFT_OUT, used=8),)
         (
             {
                 "small": small_files(
+                    cold=(small_run(1, 80),),
+                    fewer=Fewer(SMALL_FILES, 8, 4, "it takes too long"),
+                )
+            },
+            {"too_little_time"},
+        ),
+        (
+            {
+                "small": small_files(
                     cold=(small_run(1, 80), small_run(4, 82)),
                     fewer=Fewer(SMALL_FILES, 8, 4, "it takes too long"),
                 )
