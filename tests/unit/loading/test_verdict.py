@@ -484,7 +484,9 @@ def test_other_settings_than_those_there_are_named_with_why() -> None:
 
 def test_workers_that_live_on_may_go_on_doing_so_where_starting_them_is_nothing() -> None:
     probes = [probe(0, 500), probe(4, 2000, first_batch_seconds=0.01)]
-    assert judged(probes, current=4, current_persistent=True).persistent_workers
+    living_on = judged(probes, current=4, current_persistent=True)
+    assert living_on.persistent_workers
+    assert not any("persistent_workers" in reason for reason in living_on.reasons)
     assert not judged(probes, current=4, current_persistent=False).persistent_workers
 
 
