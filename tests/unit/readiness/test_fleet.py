@@ -312,6 +312,9 @@ def test_what_many_hosts_have_in_common_is_said_once() -> None:
     other = "WARN    HP041  /: it is nearly full."
     many = [full(f"n{number:02}") for number in range(50)]
     assert said(*many) == [one, "on all 50 hosts"]
+    assert said(*many[:9], host("ok")) == [
+        one, "on " + ", ".join(f"lab-n{number:02}" for number in range(9)),
+    ]  # fmt: skip
     assert said(*many[:2], full("z", "it is nearly full."), host("ok")) == [
         *(one, "on lab-n00, lab-n01"),
         *(other, "on lab-z"),
