@@ -191,6 +191,8 @@ def test_a_dry_run_by_the_name_that_other_tools_give_it_is_known(
         assert "--dry-run" in capsys.readouterr().err, command
     assert run(["facts", word]) == 2  # which changes nothing
     assert "--dry-run" not in capsys.readouterr().err
+    assert run(["unstage", "--forgett"]) == 2  # no name of it, and alike to something else
+    assert "--dry-run" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("stage", "--to"), ("--completion",), ("spec", "check", "--no")])

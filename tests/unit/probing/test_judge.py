@@ -451,6 +451,7 @@ def test_memory_may_do_what_a_disk_may_not() -> None:
         (Load(1.0, None, seconds=2, cpu_own=0.8), None),
         (Load(0.9, None, seconds=2, cpu_own=0.1), None),  # there was a processor to be had
         (Load(1.0, None, seconds=0.2, cpu_own=0.1), None),
+        (Load(1.0, None, seconds=2), None),  # whose they were nobody can tell
     ],
 )
 def test_what_held_readers_of_memory_back_forbids_a_fail(load: Load, code: str | None) -> None:
@@ -619,6 +620,7 @@ def test_shards_are_judged_and_predicted_by_sequential_reads() -> None:
     assert judgement.epoch is not None
     assert judgement.epoch.cold_seconds == pytest.approx(40 * 1024 / 150)
     assert (judgement.epoch.cache_share, judgement.epoch.cached_seconds) == (0.5, None)
+    assert not judgement.epoch.estimated_size
     assert judge(shards, parse_need("100")).verdict is Verdict.INVALID  # samples of which size?
     assert judge(shards, profile_need("resnet50-h100")).judged is not None
 
