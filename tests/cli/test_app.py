@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TextIO
 
 import pytest
@@ -271,6 +272,18 @@ def test_a_dumb_terminal_is_sent_no_escapes(kind: str, coloured: bool) -> None:
             said += chunk
     os.close(ours)
     assert b"HP030" in said and (b"\x1b" in said) is coloured
+
+
+@pytest.mark.parametrize(("said", "coloured"), [(None, True), ("", True), ("1", False)])
+def test_a_terminal_is_coloured_unless_somebody_wants_none(
+    said: str | None, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if said is not None:
+        monkeypatch.setenv("NO_COLOR", said)
+    assert output.wants_colour(SimpleNamespace(isatty=lambda: True)) is coloured
+    assert not output.wants_colour(SimpleNamespace(isatty=lambda: False))
 
 
 def test_help_whose_reader_has_gone_is_given() -> None:
