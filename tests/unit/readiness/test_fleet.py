@@ -215,6 +215,7 @@ def test_json_is_as_its_schema_says() -> None:
         ([host("a"), host("b", found=[])], "SKIP", 4),
         ([host("a"), HostReport("b", None, "down")], "UNKNOWN", 4),
         ([host("a"), host("b")], "PASS", 0),
+        ([host("a"), host("b", found=[result("HP041", Status.WARN, "/", "full.")])], "WARN", 0),
         ([], "SKIP", 4),
     ],
 )
