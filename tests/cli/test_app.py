@@ -183,6 +183,11 @@ def test_who_wants_to_force_something_is_not_led_to_forget_it(
     assert ("--forget" in capsys.readouterr().err) is alike
 
 
+def test_an_argument_too_many_leads_to_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "more"]) == 2
+    assert "-> see `hostprep verify --help`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["--check", "--noop", "--simulate", "--what-if", "-C", "-n"])
 def test_a_dry_run_by_the_name_that_other_tools_give_it_is_known(
     word: str, capsys: pytest.CaptureFixture[str]

@@ -85,6 +85,15 @@ def test_empty_files_are_told_of_where_there_are_any() -> None:
     said = text(measured(small=small_files(empty=3)))
     assert "left out, as nothing is read of them: 3 empty files" in said
     assert "empty" not in text(measured())
+    assert "1 file could not be read" in text(measured(small=small_files(unreadable=1)))
+    assert "could not be read" not in text(measured())
+
+
+def test_inodes_in_memory_are_a_word_against_a_disk_and_none_against_memory() -> None:
+    known = {"small": small_files(metadata_cold=False)}
+    assert "inodes were in memory" in text(measured(**known))
+    memory = measured(storage=storage(StorageClass.RAM, ()), **known)
+    assert "inodes were in memory" not in text(memory)
 
 
 def test_what_there_was_no_time_for_is_told_once() -> None:
