@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TextIO
 
 import pytest
@@ -182,6 +183,11 @@ def test_who_wants_to_force_something_is_not_led_to_forget_it(
     assert ("--forget" in capsys.readouterr().err) is alike
 
 
+def test_an_argument_too_many_leads_to_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "more"]) == 2
+    assert "-> see `hostprep verify --help`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["--check", "--noop", "--simulate", "--what-if", "-C", "-n"])
 def test_a_dry_run_by_the_name_that_other_tools_give_it_is_known(
     word: str, capsys: pytest.CaptureFixture[str]
@@ -190,6 +196,8 @@ def test_a_dry_run_by_the_name_that_other_tools_give_it_is_known(
         assert run([command, word]) == 2
         assert "--dry-run" in capsys.readouterr().err, command
     assert run(["facts", word]) == 2  # which changes nothing
+    assert "--dry-run" not in capsys.readouterr().err
+    assert run(["unstage", "--forgett"]) == 2  # no name of it, and alike to something else
     assert "--dry-run" not in capsys.readouterr().err
 
 
@@ -269,6 +277,18 @@ def test_a_dumb_terminal_is_sent_no_escapes(kind: str, coloured: bool) -> None:
             said += chunk
     os.close(ours)
     assert b"HP030" in said and (b"\x1b" in said) is coloured
+
+
+@pytest.mark.parametrize(("said", "coloured"), [(None, True), ("", True), ("1", False)])
+def test_a_terminal_is_coloured_unless_somebody_wants_none(
+    said: str | None, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if said is not None:
+        monkeypatch.setenv("NO_COLOR", said)
+    assert output.wants_colour(SimpleNamespace(isatty=lambda: True)) is coloured
+    assert not output.wants_colour(SimpleNamespace(isatty=lambda: False))
 
 
 def test_help_whose_reader_has_gone_is_given() -> None:

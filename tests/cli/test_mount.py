@@ -11,10 +11,12 @@ import pytest
 
 from hostprep.cli.main import run
 from hostprep.cli.options import mode_of, size_in_bytes
+from hostprep.cli.plans import show_plan
 from hostprep.errors import UsageError
 from hostprep.host.memory import ram_for_percent
 from hostprep.system.accounts import owner_of
 from hostprep.units import GIB
+from hostprep.volumes.model import Change
 
 
 def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -220,3 +222,14 @@ def test_owners() -> None:
     assert owner_of("54321:root") == (54321, 0)
     with pytest.raises(UsageError, match="54321"):
         owner_of("54321")
+
+
+def test_only_a_plan_without_a_step_has_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    step = Change("/mnt/x", "mount it", "it is not mounted")
+    show_plan([step], (), (), dry_run=True)
+    would = "would: /mnt/x: mount it (it is not mounted)\ndry run: nothing was changed\n"
+    assert capsys.readouterr().out == would
+    show_plan([step], (), (), dry_run=False)
+    assert capsys.readouterr().out == "done: /mnt/x: mount it\n"
+    show_plan((), (), (), dry_run=True)
+    assert capsys.readouterr().out == "nothing to do\n"

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from hostprep.cli.main import run
 from hostprep.probing.probe import LEAST_SECONDS
 from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.own_directory import PROBE_PREFIX
 from hostprep.system.state import state_dir
+from tests.unit.probing.made import measured
 
 SHORT = ("--seconds", "5", "--size", "64M")
 
@@ -365,3 +367,30 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path) -> N
     odd = hostprep("probe", str(tmp_path / "data"), "--seconds", "1", "--dry-run", env=env)
     assert odd.returncode == 2
     assert "too short" in odd.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "code", "verdict"),
+    [
+        ((), {}, 0, "MEASURED"),
+        (("--need", "50"), {}, 0, "PASS"),
+        (("--need", "1000"), {}, 3, "FAIL"),
+        ((), {"fio_note": "fio did not end"}, 4, "INVALID"),
+        (("--need", "1000"), {"fio_note": "fio did not end"}, 4, "INVALID"),
+    ],
+)
+def test_a_script_knows_the_verdict_by_the_exit_code(
+    words: tuple[str, ...],
+    changes: dict[str, Any],
+    code: int,
+    verdict: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("hostprep.probing.probe.probe", lambda *_: measured(**changes))
+    assert run(["probe", str(tmp_path), *words, "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["ok"], document["verdict"]) == (True, verdict)
+    assert run(["probe", str(tmp_path), *words]) == code
+    assert verdict in capsys.readouterr().out or verdict == "MEASURED"

@@ -49,6 +49,8 @@ def test_link_and_wear() -> None:
         )
     )
     assert "PCIe under load: 8 GT/s x4 (3.94 GB/s) at 0000:03:00.0; it could do 16 GT/s x4" in said
+    whole = text(measured(link=PcieLink("0000:03:00.0", 16.0, 4, 16.0, 4, 7.88e9)))
+    assert "16 GT/s x4 (7.88 GB/s) at 0000:03:00.0\n" in whole and "it could do" not in whole
     assert "nvme0n1: SMART passed, 7 % of its rated writes used, 2 media errors" in said
 
 
@@ -69,6 +71,29 @@ def test_a_rate_that_did_not_last_is_told_beside_the_one_that_did() -> None:
     assert "100 files/s" in lines[number]
     assert lines[number + 1] == "    at first it was 170 files/s: it did not last"
     assert sum("did not last" in line for line in lines) == 1
+
+
+def test_what_memory_gave_stands_below_what_the_storage_gave() -> None:
+    said = text(measured()).splitlines()
+    (cold,) = [number for number, line in enumerate(said) if "  cold, 8 at a time" in line]
+    assert said[cold + 1].startswith("  cached, 8 at a time") and "20,000 files/s" in said[cold + 1]
+    assert said[cold + 2].startswith("  staged in RAM, 8 at a time")
+    assert "15,000 files/s" in said[cold + 2]
+
+
+def test_empty_files_are_told_of_where_there_are_any() -> None:
+    said = text(measured(small=small_files(empty=3)))
+    assert "left out, as nothing is read of them: 3 empty files" in said
+    assert "empty" not in text(measured())
+    assert "1 file could not be read" in text(measured(small=small_files(unreadable=1)))
+    assert "could not be read" not in text(measured())
+
+
+def test_inodes_in_memory_are_a_word_against_a_disk_and_none_against_memory() -> None:
+    known = {"small": small_files(metadata_cold=False)}
+    assert "inodes were in memory" in text(measured(**known))
+    memory = measured(storage=storage(StorageClass.RAM, ()), **known)
+    assert "inodes were in memory" not in text(memory)
 
 
 def test_what_there_was_no_time_for_is_told_once() -> None:
@@ -99,6 +124,11 @@ def test_the_epoch_and_the_band_of_the_page_cache() -> None:
     dropped = text(replace(half, small=small_files(cached=None, stays_in_memory=False)))
     assert "what was read does not stay in memory: every epoch is as slow as the first" in dropped
     assert "page cache" not in dropped
+    assert "from memory" not in said
+    unread = text(replace(half, small=small_files(cached=None, staged=None)))
+    assert "from memory                 not predicted: no files of such sizes" in unread
+    assert "serves 15% (plain LRU) to 50% (pinned) of an epoch" in unread
+    assert "later epochs" in said and "later epochs" not in unread
 
 
 def test_a_failure_lists_what_would_help() -> None:

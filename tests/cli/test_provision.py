@@ -93,6 +93,14 @@ def test_what_ansible_does_not_read_keeps_no_folder_from_being_an_inventory(lab:
     assert hostprep.fleet.playbook.checked_inventory("inventory") == str(folder)
 
 
+def test_a_diff_is_shown_to_who_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = FleetRun((HostOutcome("a", ("Write the spec",), diffs=("-old\n+new\n",)),), 1.0)
+    show_run(seen, check=False, diff=True)
+    assert capsys.readouterr().out.startswith("a:\n  done: Write the spec\n  -old\n  +new\n\n")
+    show_run(seen, check=False, diff=False)
+    assert "old" not in capsys.readouterr().out
+
+
 def test_what_a_host_warns_of_is_passed_on_once(
     lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from hostprep.cuda.session import Report
 from hostprep.cuda.starting import judge_start
 from hostprep.cuda.telling import MARK
 from hostprep.cuda.traces import Trace
+from hostprep.system.last_results import read_last
 from tests.unit.cuda import made
 from tests.unit.cuda.test_starting import GOOD
 
@@ -52,6 +53,18 @@ def test_text(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
             below = lines[lines.index(line) + 1 : lines.index(line) + 3]
             assert any(entry.strip().startswith("-> ") for entry in below)
     assert "\x1b" not in out
+
+
+def test_what_a_gpu_was_seen_to_do_is_kept_for_the_check(
+    report: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["verify"])
+    kept = read_last("verify")
+    assert kept is not None and kept["verdict"] == report.verdict
+    nothing = replace(report, traces=(), seconds=0.5)  # as where there is no GPU any more
+    monkeypatch.setattr(session, "verify", lambda **_: nothing)
+    run(["verify"])
+    assert read_last("verify") == kept
 
 
 def test_json(report: Report, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     now = f"num_workers={current} now"
     point = next((p for p in known.points if p.workers == current), None)
     allowed = min((bound.workers for bound in known.bounds), default=current)
-    if current > max(allowed, 0):
+    if current > allowed:
         return chosen.workers, current != chosen.workers, now
     if any(current > bound.workers for bound in known.bounds_now):
         too_much = f"{now} at prefetch_factor={subject.prefetch_now}, more than fits"

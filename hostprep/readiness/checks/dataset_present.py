@@ -113,7 +113,7 @@ def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
             remedy = _after_removal(dataset, dataset.record)
     elif dataset.state == "unreachable":
         status = Status.UNKNOWN
-        message = f"nobody can tell whether {target} is there: {dataset.reason}"
+        message = f"nobody can tell whether {target} is there ({dataset.reason})."
         remedy = Remedy(
             (f"findmnt -T {quote(target)}",),
             "see why its disk fails, or its server is silent",

@@ -46,6 +46,7 @@ def test_smt_workstation_starts_from_cores_not_from_threads() -> None:
     workers, words = starting_point(facts)
     assert workers == 11
     assert "12 physical cores under 24" in words
+    assert "one of each rank's left" in words and "shared by" not in words
     assert facts.descriptors_limit == 1024
 
 

@@ -21,7 +21,7 @@ def test_it_has_no_num_workers_and_what_it_has_is_named(
     maker: str | None, whose: str, setting: str
 ) -> None:
     made = of_pipeline(pipeline(maker=maker), None, 8.0)
-    assert made.num_workers is None
+    assert made.num_workers is None and made.confirmed
     assert made.binding is Binding.PIPELINE
     assert any(f"{whose} and has no num_workers" in reason for reason in made.reasons)
     assert any("counts as 16 samples" in reason for reason in made.reasons)

@@ -34,7 +34,7 @@ def reported(ranks: int, length: int) -> Report:
     return report_of(run, "loader")
 
 
-@pytest.mark.parametrize(("ranks", "said"), [(1, False), (8, True)])
+@pytest.mark.parametrize(("ranks", "said"), [(1, False), (2, True), (8, True)])
 def test_people_are_told_what_is_of_one_rank_and_what_of_all(ranks: int, said: bool) -> None:
     text = report_text(reported(ranks, 100_000))
     assert ("expected: 1,000 samples/s a rank" in text) is said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -12,12 +13,13 @@ from hostprep.cli.recommend import report_text
 from hostprep.loading.curve import curve_of
 from hostprep.loading.failures import LoaderFailed
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import SampleCost
+from hostprep.loading.model import Binding, FailedProbe, SampleCost
 from hostprep.loading.recommend import from_loader
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
 from hostprep.loading.verdict.judging import report_of
+from hostprep.loading.verdict.unconfirmed import modelled
 from tests.unit.loading import making
 from tests.unit.loading.test_slow_probes import Silent
 from tests.unit.loading.test_verdict import stages, subject
@@ -70,6 +72,25 @@ def test_a_bound_of_the_host_is_kept_below_that() -> None:
     found = recommended(shm_free_bytes=512, shm_size_bytes=512)
     assert found is not None
     assert 1 <= found < 16
+
+
+@pytest.mark.parametrize(("cpus", "most"), [(0.5, 1), (1.5, 2), (8.0, 8)])
+def test_once_workers_have_failed_it_asks_for_no_more_than_a_quota_gives(
+    cpus: float, most: int
+) -> None:
+    cost = making.cost(seconds=0.01, cpu_seconds=0.0001, waiting_seconds=0.0099, sample_bytes=1)
+    points = modelled(
+        curve_of(cost, None, cpus),
+        None,
+        capacity_cpus=cpus,
+        bounds=(),
+        failed=(FailedProbe(32, Binding.MEMORY, "the kernel killed one"),),
+        ceiling=math.inf,
+        distinct=math.inf,
+        handed_over=math.inf,
+        error=0.1,
+    )
+    assert [point.workers for point in points] == [*range(most + 1)]
 
 
 @pytest.mark.parametrize(("past_seconds", "told"), [(9.0, False), (14.0, True)])

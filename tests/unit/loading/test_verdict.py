@@ -228,6 +228,26 @@ def test_ready_samples_take_no_workers_and_no_prefetch() -> None:
     assert made.code == "DataLoader(dataset, batch_size=32, num_workers=0, pin_memory=False)"
 
 
+@pytest.mark.parametrize(
+    ("sample", "staged", "binding"),
+    [
+        (WAITING, None, Binding.WAITING),
+        (WAITING, stages(), Binding.READ),
+        (cost(collate_seconds=0.0012), None, Binding.COLLATE),
+    ],
+)
+def test_what_takes_most_of_the_time_binds_where_no_workers_are_better(
+    sample: SampleCost, staged: Stages | None, binding: Binding
+) -> None:
+    alone = [probe(0, 18_000, own_cpus=1.0), probe(2, 9_000)]
+    assert judged(alone, chosen=0, sample=sample, staged=staged).binding is binding
+
+
+def test_what_no_workers_were_tried_for_is_not_said_to_be_their_way_to_the_main_process() -> None:
+    assert judged([probe(0, 500)], chosen=0).binding is Binding.CPU
+    assert judged([probe(0, 500), probe(2, 400)], chosen=0).binding is Binding.TRANSPORT
+
+
 def test_without_workers_there_is_nothing_to_be_sent_for_less() -> None:
     probes = [probe(0, 18_000, own_cpus=1.0), probe(2, 9_000)]
     own = judged(probes)
@@ -351,6 +371,11 @@ def test_no_change_is_not_said_where_there_was_no_time_for_what_may_be_better(cu
     assert f"(num_workers={current} now" in made.verdict and "no change" not in made.verdict
 
 
+def test_of_an_ordinary_loader_nothing_is_said_of_a_way_of_its_own() -> None:
+    made = judged([probe(0, 500), probe(4, 2000)], current=2)
+    assert not any("in its own way" in reason for reason in made.reasons)
+
+
 def test_what_was_not_tried_is_not_the_best_of_what_was() -> None:
     by_model = Point(1, 188, 0.1, 0)
     made = judged([probe(0, 178)], chosen=by_model, untried=1)
@@ -404,10 +429,20 @@ def test_no_change_is_never_said_of_what_does_not_fit() -> None:
     assert made.change_needed
     assert made.num_workers == 4
     assert made.binding is Binding.SHARED_MEMORY
+    none = share(shm_free_bytes=20 * MIB)  # not even the batches that are taken
+    made = judged([probe(0, 500), probe(1, 510)], current=1, host=none, chosen=0)
+    assert (made.num_workers, made.change_needed) == (0, True)
+
+
+def test_none_now_stays_where_the_known_gpu_gets_as_much_without() -> None:
+    made = judged([probe(0, 23_000), probe(2, 1200)], gpu=1000, current=0)
+    assert (made.num_workers, made.change_needed) == (0, False)
 
 
 def test_unmeasured_gpu_is_called_most_useful_not_optimal() -> None:
     assert "most useful" in judged([probe(0, 500), probe(4, 2000)]).verdict
+    unseen = judged([], chosen=Point(64, 2000, 0.1, 0), untried=64).verdict
+    assert "are most useful: 2,000 samples/s by the model" in unseen
 
 
 def test_the_most_that_are_tried_are_not_called_most_useful() -> None:
@@ -449,7 +484,9 @@ def test_other_settings_than_those_there_are_named_with_why() -> None:
 
 def test_workers_that_live_on_may_go_on_doing_so_where_starting_them_is_nothing() -> None:
     probes = [probe(0, 500), probe(4, 2000, first_batch_seconds=0.01)]
-    assert judged(probes, current=4, current_persistent=True).persistent_workers
+    living_on = judged(probes, current=4, current_persistent=True)
+    assert living_on.persistent_workers
+    assert not any("persistent_workers" in reason for reason in living_on.reasons)
     assert not judged(probes, current=4, current_persistent=False).persistent_workers
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hostprep.host import fiemap
 from hostprep.probing.compression import kept_compressed
 from hostprep.probing.dataset import Found, largest, measure_size, scan
 from hostprep.probing.model import Settings
@@ -179,3 +180,23 @@ def test_holes_are_counted_where_the_file_system_tells(tmp_path: Path) -> None:
     assert (size.size_bytes, size.hole_bytes) == ((1 << 20) + 8292, (1 << 20) - 8192)
     assert size.hole_share == pytest.approx(0.984, abs=0.001)
     assert measure_size(found, 10).hole_bytes == 0
+
+
+def test_one_compressed_file_is_enough_and_at_least_one_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(tmp_path / name) for name in ("a", "b")]
+    for name in names:
+        Path(name).touch()
+    asked: list[int] = []
+
+    def extents(_fd: int, *, sync: bool) -> list[fiemap.Extent]:
+        asked.append(fiemap.ENCODED if len(asked) % 2 else 0)
+        return [fiemap.Extent(0, 0, 4096, asked[-1])]
+
+    monkeypatch.setattr(fiemap, "extents", extents)
+    assert kept_compressed("btrfs", names, 60)
+    assert len(asked) == 2
+    assert not kept_compressed("btrfs", names, -1)
+    assert len(asked) == 3
+    assert kept_compressed("zfs", (), 60)  # which does not tell

@@ -91,6 +91,18 @@ def test_a_remedy_suffices_at_nine_tenths_of_the_requirement_where_the_data_has_
     assert enough("1800", 1_240_000_000) == [False, False]
 
 
+def test_ram_is_not_promised_for_data_whose_size_nobody_knows() -> None:
+    for unknown in (
+        {"small": small_files(source="made")},
+        {"dataset": DataSet(10_000, False, 1_000_000_000)},
+    ):
+        judgement = judge(measured(**unknown), parse_need("1000"))
+        (to_ram,) = [each for each in judgement.remedies if each.action.startswith("stage to RAM")]
+        assert to_ram.enough is None and to_ram.why.endswith(
+            "of memory can be had; the data's size?"
+        )
+
+
 def test_far_storage_is_told_to_read_with_more_workers_first() -> None:
     far = measured(
         storage=storage(StorageClass.NETWORK, ()), fio=four_runs(90, 100, 3000, p50=0.01)
@@ -243,6 +255,15 @@ EIGHT = (replace(LEFT_OUT, used=8),)
         (
             {
                 "small": small_files(
+                    cold=(small_run(1, 80),),
+                    fewer=Fewer(SMALL_FILES, 8, 4, "it takes too long"),
+                )
+            },
+            {"too_little_time"},
+        ),
+        (
+            {
+                "small": small_files(
                     cold=(small_run(1, 80), small_run(4, 82)),
                     fewer=Fewer(SMALL_FILES, 8, 4, "it takes too long"),
                 )
@@ -323,6 +344,14 @@ def test_shards_of_holes_alone_have_no_epoch_of_no_time() -> None:
     judged = judge(measured(small=small_files(source="made"), dataset=empty), None)
     assert judged.epoch is None
     assert (judged.epoch_note or "").startswith("100% of the data set's bytes are holes")
+
+
+def test_small_files_that_stayed_in_memory_say_nothing_against_what_the_disk_was_seen_to_do() -> (
+    None
+):
+    held = judge(measured(small=small_files(cached_share=0.5)), None)
+    assert [(reason.code, reason.of) for reason in held.invalid] == [("in_memory", SMALL_FILES)]
+    assert held.behaviour is Behaviour.ARM
 
 
 def test_what_a_cache_answered_says_nothing_of_the_disk() -> None:
@@ -436,6 +465,7 @@ def test_memory_may_do_what_a_disk_may_not() -> None:
         (Load(1.0, None, seconds=2, cpu_own=0.8), None),
         (Load(0.9, None, seconds=2, cpu_own=0.1), None),  # there was a processor to be had
         (Load(1.0, None, seconds=0.2, cpu_own=0.1), None),
+        (Load(1.0, None, seconds=2), None),  # whose they were nobody can tell
     ],
 )
 def test_what_held_readers_of_memory_back_forbids_a_fail(load: Load, code: str | None) -> None:
@@ -604,6 +634,7 @@ def test_shards_are_judged_and_predicted_by_sequential_reads() -> None:
     assert judgement.epoch is not None
     assert judgement.epoch.cold_seconds == pytest.approx(40 * 1024 / 150)
     assert (judgement.epoch.cache_share, judgement.epoch.cached_seconds) == (0.5, None)
+    assert not judgement.epoch.estimated_size
     assert judge(shards, parse_need("100")).verdict is Verdict.INVALID  # samples of which size?
     assert judge(shards, profile_need("resnet50-h100")).judged is not None
 

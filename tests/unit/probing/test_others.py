@@ -81,6 +81,9 @@ def test_where_it_cannot_be_told_whose_reads_they_are_nobody_is_blamed_for_a_few
     many = of_passes({"read": 900 * MIB}, {"read": 400 * MIB})
     for there in (through_loop, records):
         assert about(replace(few, storage=there)) == set()
+        # What belongs to each of many small files may be as much as they are.
+        many_files = of_passes({}, {"read": 75 * MIB})
+        assert about(replace(many_files, storage=there)) == set()
         # A block at random may bring a whole record of a MiB: of those nothing is said.
         assert about(replace(many, storage=there)) == {SEQUENTIAL_READS, SMALL_FILES}
     assert about(measured()) == set()  # nobody counts

@@ -74,6 +74,7 @@ def test_a_pass_of_fio_that_slows_down_is_told() -> None:
 
 def test_few_requests_tell_nothing() -> None:
     assert told(counted((4, 4), late=0.5)) == []
+    assert told(counted((13, 13), late=0.4)) == []  # of 39 reads 20 were to be expected, 8 came
 
 
 def test_a_credit_that_ends_between_two_passes_is_told() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Result, Status
 from hostprep.readiness.registry import all_checks, find
 from hostprep.readiness.runner import run_check
@@ -49,6 +50,23 @@ def test_a_captured_host(case: Path) -> None:
         assert (each["threshold"] is None) == (each["threshold_from"] is None), each
         if each["status"] == "PASS":
             assert meets_its_threshold(each), "what watches the figures would raise an alarm"
+
+
+@pytest.mark.parametrize(
+    ("case", "kept"),
+    [
+        ("HP063/pass", ("probes",)),
+        ("HP064/pass", ("last", "recommend")),
+        ("HP065/pass", ("last", "verify")),
+    ],
+)
+def test_what_a_check_has_measured_is_what_later_ones_judge(
+    case: str, kept: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_again: list[tuple[str, ...]] = []
+    monkeypatch.setattr(Context, "forget", lambda _self, *name: asked_again.append(name))
+    results_of(FIXTURES / case)
+    assert asked_again == [kept]
 
 
 def meets_its_threshold(found: dict[str, Any]) -> bool:

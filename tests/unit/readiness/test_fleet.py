@@ -152,6 +152,13 @@ def test_the_table_of_the_page_names_what_is_wrong_wherever_the_host_puts_it() -
     assert "<br><small>/: it is full.</small></td>" in render_fleet(Format.HTML, fleet)
 
 
+def test_a_whole_report_of_another_schema_is_not_taken_for_one() -> None:
+    fleet = fleet_document([mangled(schema="hostprep.check/2")], unix_seconds=MOMENT, seconds=1.0)
+    (only,) = fleet["hosts"]
+    assert (only["reached"], only["verdict"]) == (False, "UNKNOWN")
+    assert "its schema is hostprep.check/2" in fleet_text(fleet)
+
+
 def test_an_error_that_is_none_costs_its_own_host_alone() -> None:
     outcomes = (HostOutcome("a", documents=({"error": "so"},)), HostOutcome("b"))
     reports = [_report(outcome) for outcome in outcomes]
@@ -208,6 +215,7 @@ def test_json_is_as_its_schema_says() -> None:
         ([host("a"), host("b", found=[])], "SKIP", 4),
         ([host("a"), HostReport("b", None, "down")], "UNKNOWN", 4),
         ([host("a"), host("b")], "PASS", 0),
+        ([host("a"), host("b", found=[result("HP041", Status.WARN, "/", "full.")])], "WARN", 0),
         ([], "SKIP", 4),
     ],
 )
@@ -246,6 +254,15 @@ def test_an_outlier_is_far_from_the_median_in_its_bad_direction() -> None:
     assert found(a=100, b=60, c=140, d=90, e=55) == [], "they all differ"
     (outlier,) = outliers(measured(a=100 * 2**30, b=100 * 2**30, c=2**30))
     assert outlier["fleet_text"] == "the median of 3 hosts is 100 GiB"
+
+
+def test_where_less_is_better_it_is_who_has_more_that_is_unlike_the_others() -> None:
+    reports = measured(a=100, b=101, c=99, much=400, little=4)
+    for each in reports:
+        each["checks"][0]["measured"] |= {"better": "lower", "unit": "seconds"}
+    (outlier,) = outliers(reports)
+    assert outlier["host"] == "much"
+    assert outlier["fleet_text"] == "the median of 5 hosts is 1 min 40 s"
 
 
 def test_values_without_a_direction_are_not_compared() -> None:
@@ -296,6 +313,9 @@ def test_what_many_hosts_have_in_common_is_said_once() -> None:
     other = "WARN    HP041  /: it is nearly full."
     many = [full(f"n{number:02}") for number in range(50)]
     assert said(*many) == [one, "on all 50 hosts"]
+    assert said(*many[:9], host("ok")) == [
+        one, "on " + ", ".join(f"lab-n{number:02}" for number in range(9)),
+    ]  # fmt: skip
     assert said(*many[:2], full("z", "it is nearly full."), host("ok")) == [
         *(one, "on lab-n00, lab-n01"),
         *(other, "on lab-z"),

@@ -93,6 +93,7 @@ def test_text_is_one_line_each_and_then_what_a_shell_takes(monkeypatch: pytest.M
         text=True,
         check=True,
     )
+    assert "\n# wanted: 30 GiB (the spec)\n" in script and script.count("# wanted: ") == 2
     assert echoing.stderr == ""
     assert echoing.stdout.splitlines()[0].startswith("mount /mnt/ram --size 30G")
     assert len(echoing.stdout.splitlines()) == 4

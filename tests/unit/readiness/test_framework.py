@@ -32,6 +32,7 @@ from hostprep.readiness.registry import collect, find, select
 from hostprep.readiness.report import CLASS_FIELDS, class_fields, document
 from hostprep.readiness.runner import run_check, run_checks
 from hostprep.readiness.side_by_side import at_once
+from hostprep.readiness.space import space_of
 from hostprep.units import GIB, MIB
 
 FINE = Finding(Status.PASS, "host", "all is well.")
@@ -409,4 +410,24 @@ def test_a_host_is_told_from_others_by_what_it_has_and_not_by_what_it_may_use() 
     given["headroom"].machine = None
     assert class_fields(Context(given={**given, "nvml": None})) == {
         "machine": os.uname().machine, **told, "ram_gib": 4, "gpus": None,
+    }  # fmt: skip
+
+
+def test_space_is_that_of_an_ordinary_user_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = SimpleNamespace(
+        f_bsize=1 << 20, f_frsize=4096, f_blocks=1000, f_bfree=500, f_bavail=400,
+        f_files=70, f_ffree=60, f_favail=50,
+    )  # fmt: skip
+    monkeypatch.setattr(os, "statvfs", lambda _path: counted)
+    assert space_of("/any") == {
+        "size_bytes": 4_096_000, "free_bytes": 1_638_400, "inodes": 70, "free_inodes": 50,
+    }  # fmt: skip
+
+
+def test_a_host_that_hides_its_processors_still_has_a_report(tmp_path: Path) -> None:
+    memory = SimpleNamespace(ram_bytes=4 * GIB, machine=None)
+    given = {"headroom": memory, "nvml": SimpleNamespace(gpus=())}
+    fields = class_fields(Context(root=tmp_path, given=given))  # which has no /proc
+    assert {name: fields[name] for name in CLASS_FIELDS if name != "machine"} == {
+        "cpu_model": None, "cpus": None, "ram_gib": 4, "gpus": [],
     }  # fmt: skip
