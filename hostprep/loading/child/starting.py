@@ -142,6 +142,7 @@ def _first_batch(
         size_of=None if known else lambda batch: count_samples(batch)[0],
         shared_out=opened.kind != "stream" or job.ready,
         timed=own_way,
+        goes_on=lambda: built.order is not None and not built.order.over,
         on_started=on_started,
     )
     epochs: Iterable[Any] = built.loader

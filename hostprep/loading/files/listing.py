@@ -99,8 +99,8 @@ def list_samples(directory: str) -> Listing:
     if kind == "bytes" and 2 * shards > len(chosen):
         raise OwnLoaderWanted(
             f"the files below {directory} are of a kind that holds many samples each, or parts of"
-            f" them, mostly, such as {chosen[0]}: how many there are only your loader knows. Nothing"
-            " was measured.",
+            f" them, mostly, such as {chosen[0]}: how many there are only your loader knows."
+            " Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
     suffixes = Counter(_suffix(name) for name in chosen)
