@@ -122,9 +122,11 @@ class Run:
             elif not self.search.failures:
                 most = f"{MOST_UNCONFIRMED} workers or one a processor"
             self.notes.append(
-                "no probe with workers succeeded in time, so the model speaks, for at most"
-                f" {most}: --seconds gives more"
+                "no probe with workers succeeded in time: what they give is the model's word, for"
+                f" at most {most}; --seconds gives more"
             )
+            if not feeds(self.search.chosen(), self.gpu_rate):
+                self.better_untried = self.curve.proposal(self.gpu_rate)
 
     def _note_untried(self) -> None:
         """Find and note more workers that may be better than all that there was time for."""
