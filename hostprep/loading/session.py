@@ -132,7 +132,7 @@ class Run:
         """Find and note more workers that may be better than all that there was time for."""
         assert self.search is not None and self.curve is not None
         more = min(self.search.untried or 0, self.search.unfailed())
-        chosen, rate = self.search.chosen(), self._pace().likely_rate(more)
+        chosen, rate = self.search.chosen(), self._pace().likely_rate(more, alone=True)
         tried = more <= chosen.workers or more in self.came_to_nothing
         if tried or feeds(chosen, self.gpu_rate):
             return

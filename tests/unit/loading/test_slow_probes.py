@@ -381,12 +381,16 @@ def test_without_time_for_workers_the_model_speaks_and_that_is_noted(
     assert words in made.verdict
 
 
+@pytest.mark.parametrize("beside", [1.0, 0.2])
 @pytest.mark.parametrize(("gpu", "noted"), [(None, True), (1000.0, False)])
-def test_more_workers_that_there_was_no_time_for_are_noted(gpu: float | None, noted: bool) -> None:
+def test_more_workers_that_there_was_no_time_for_are_noted(
+    gpu: float | None, noted: bool, beside: float
+) -> None:
     run = searching(Slow)
     assert run.search is not None
     run.gpu_rate = gpu
-    run.search.probes.append(making.probe(16, 1700))
+    clocked = making.probe(16, 1700 * beside)  # by other programs, which took the rest of it
+    run.search.probes.append(replace(clocked, undisturbed_samples_per_s=1700))
     run.search.untried = 32
     run._note_untried()
     assert any("no time to try 32 workers: by the model" in note for note in run.notes) is noted

@@ -365,12 +365,22 @@ def test_none_now_is_a_change_where_a_worker_does_as_well() -> None:
 
 
 def test_a_loader_whose_threads_take_all_processors_is_bound_by_them() -> None:
-    probes = [probe(0, 75, own_cpus=7.5), probe(4, 30, own_cpus=8.0)]
-    made = judged(probes, chosen=0, sample=cost(cpu_seconds=0.1))
+    probes = [probe(0, 4000, own_cpus=7.5), probe(4, 1600, own_cpus=8.0)]
+    made = judged(probes, chosen=0, sample=cost(cpu_seconds=0.002))
     assert made.binding is Binding.CPU
     assert not any("as good as ready" in reason for reason in made.reasons)
-    spinning = judged(probes, chosen=0, sample=cost(cpu_seconds=0.01))  # on one of torch's threads
+    spinning = judged(probes, chosen=0, sample=cost(cpu_seconds=0.0002))  # on one torch thread
     assert spinning.binding is Binding.TRANSPORT
+
+
+@pytest.mark.parametrize(("rate", "ready"), [(4000, True), (400, False)])
+def test_samples_that_take_longer_than_sending_them_are_not_as_good_as_ready(
+    rate: float, ready: bool
+) -> None:
+    probes = [probe(0, rate), probe(2, 0.9 * rate)]
+    made = judged(probes, chosen=0, sample=cost(cpu_seconds=1 / rate))
+    assert made.binding is (Binding.TRANSPORT if ready else Binding.CPU)
+    assert any("as good as ready" in reason for reason in made.reasons) is ready
 
 
 def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
