@@ -253,6 +253,18 @@ def test_it_is_told_what_was_measured_beside_other_programs() -> None:
     assert "600 are reckoned for it alone" in said[0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("dataloader", "the data is short: "), ("stream", "the data comes in a stream")],
+)
+def test_why_samples_were_read_more_than_once_is_told(kind: str, why: str) -> None:
+    told = replace(subject(None), kind=kind)
+    said = caveats_of(
+        share(), told, None, cost(), [probe(0, 500)], batch_size_given=False, seen_before=True
+    )
+    assert said[0].startswith(why)
+
+
 @pytest.mark.parametrize(("rows", "told"), [(None, False), (1.0, False), (0.5, True), (10, True)])
 def test_other_rows_than_samples_are_told_of(rows: float | None, told: bool) -> None:
     said = caveats_of(
