@@ -85,6 +85,13 @@ def recommend(
         raise UsageError(
             "--loader without measuring says nothing.", "leave out --loader, or --no-measure"
         )
+    if compare and not measure:
+        raise UsageError("--compare without measuring says nothing.", "leave one of them out")
+    if compare and dataset is None and loader is None:
+        raise UsageError(
+            "--compare times a data set or a loader, and none is named.",
+            "add --dataset DIR or --loader MODULE:NAME",
+        )
     if not math.isfinite(seconds):
         raise UsageError(
             f"--seconds {seconds:g} is no time to measure for.", "give it seconds, such as 50"

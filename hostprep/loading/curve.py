@@ -45,15 +45,22 @@ class Curve:
     ceiling_from: Ceiling
 
     def rate(self, workers: int) -> float:
-        """Return the predicted samples per second; ``((w r)^-k + C^-k)^(-1/k)``."""
+        """Return the predicted samples per second; ``((w r)^-k + C^-k)^(-1/k)``.
+
+        A single worker has nobody to share the ceiling with, and comes up to it: where one
+        processor is all there is, a second one gains nothing.
+        """
         if workers == 0:
             return self.alone
-        return saturating(workers * self.worker, self.ceiling)
+        one = min(self.worker, self.ceiling)
+        return max(one, saturating(workers * self.worker, self.ceiling))
 
     def workers_for(self, samples_per_s: float) -> int | None:
         """Return the fewest workers that reach a rate; None where none do."""
         if samples_per_s >= self.ceiling:
             return None
+        if samples_per_s <= self.rate(1):
+            return 1
         linear: float = (samples_per_s**-KNEE - self.ceiling**-KNEE) ** (-1 / KNEE)
         return max(1, math.ceil(linear / self.worker - 1e-9))
 

@@ -42,6 +42,11 @@ def parts_of(spec: str) -> tuple[str, str]:
             f"{name!r} is a call, not a name.",
             f"accepted: {FORM}; what can be called is called, without arguments",
         )
+    if "[" in name:
+        raise UsageError(
+            f"{name!r} is an item of something, not a name.",
+            f"accepted: {FORM}; a function of your own that returns it has one",
+        )
     return module, name
 
 

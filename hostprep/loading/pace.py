@@ -115,10 +115,14 @@ class Pace:
         """Return how long a probe takes where ``likely_rate`` is true."""
         return self._seconds(workers, self.likely_rate(workers))
 
-    def likely_rate(self, workers: int) -> float:
-        """Return what the model says, or less where probes have shown that it says too much."""
+    def likely_rate(self, workers: int, *, alone: bool = False) -> float:
+        """Return what the model says, or less where probes have shown that it says too much.
+
+        Beside the programs that run here, or ``alone``, as the rates of points are.
+        """
         shown = [
-            probe.samples_per_s * max(1.0, workers / probe.workers)
+            (probe.undisturbed_samples_per_s if alone else probe.samples_per_s)
+            * max(1.0, workers / probe.workers)
             for probe in self.probes
             if probe.workers
         ]

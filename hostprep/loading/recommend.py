@@ -66,9 +66,7 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
         shm_bytes=None,
         code=settings.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
     )
-    more = (
-        "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate and --compare count only then"
-    )
+    more = "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate counts only then"
     return Report("host", host, recommendation, hazards.of_host(host), notes=(more,))
 
 

@@ -122,15 +122,17 @@ class Run:
             elif not self.search.failures:
                 most = f"{MOST_UNCONFIRMED} workers or one a processor"
             self.notes.append(
-                "no probe with workers succeeded in time, so the model speaks, for at most"
-                f" {most}: --seconds gives more"
+                "no probe with workers succeeded in time: what they give is the model's word, for"
+                f" at most {most}; --seconds gives more"
             )
+            if not feeds(self.search.chosen(), self.gpu_rate):
+                self.better_untried = self.curve.proposal(self.gpu_rate)
 
     def _note_untried(self) -> None:
         """Find and note more workers that may be better than all that there was time for."""
         assert self.search is not None and self.curve is not None
         more = min(self.search.untried or 0, self.search.unfailed())
-        chosen, rate = self.search.chosen(), self._pace().likely_rate(more)
+        chosen, rate = self.search.chosen(), self._pace().likely_rate(more, alone=True)
         tried = more <= chosen.workers or more in self.came_to_nothing
         if tried or feeds(chosen, self.gpu_rate):
             return

@@ -106,6 +106,8 @@ def test_gpus_that_cannot_be_asked_are_noted_where_there_are_any(
     [
         ("--dataset", "/tmp", "--loader", "a:b"),
         ("--loader", "a:b", "--no-measure"),
+        ("--compare",),
+        ("--dataset", "/tmp", "--compare", "--no-measure"),
         ("--gpu-rate", "0"),
         ("--gpu-rate", "nan"),
         ("--gpu-rate", "inf"),

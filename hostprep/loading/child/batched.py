@@ -6,10 +6,11 @@ sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostprep.attributes import attribute_of
+from hostprep.loading.child.batches import count_samples, holds_more_than_numbers, rows_of_columns
 
 # What webdataset's stages do, by their names without the underscore that some versions have.
 _WEB_BATCHES = ("batched", "listed")
@@ -30,13 +31,35 @@ def streams_batches(found: Any) -> bool:
 
     False of any other, of which nobody can tell.
     """
-    maker = type(found).__module__.partition(".")[0]
+    maker = _maker(found)
     if maker == "datasets":
         return _hugging_face(found)
     if maker == "torch":
         return any(type(pipe).__name__ == "BatcherIterDataPipe" for pipe in _pipes(found))
     stages = attribute_of(found, "pipeline")
     return isinstance(stages, list) and _web(stages)
+
+
+def counter_of(found: Any) -> Callable[[Any], int]:
+    """Return what counts the samples in an item of a data set that makes batches, or seems to.
+
+    Of what is known to be a batch each column is as long as that, whatever its samples are: bytes,
+    texts, lists that differ. So it is of Hugging Face's ``Dataset``, which keeps no word of its
+    ``batch()``, where nobody has torch batch it; but for numbers alone, which may be a text's.
+    """
+    surely = _maker(found) != "torch" and streams_batches(found)
+    likely = _maker(found) == "datasets"
+
+    def count(item: Any) -> int:
+        is_batch = surely or (likely and holds_more_than_numbers(item))
+        rows = rows_of_columns(item) if is_batch else None
+        return rows or count_samples(item)[0]
+
+    return count
+
+
+def _maker(found: Any) -> str:
+    return type(found).__module__.partition(".")[0]
 
 
 def _web(stages: list[Any]) -> bool:

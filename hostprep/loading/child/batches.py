@@ -82,6 +82,33 @@ def rows_of_all(batch: Any) -> int | None:
     return _common_rows(list(_shapes(batch)))
 
 
+def rows_of_columns(batch: Any) -> int | None:
+    """Return the samples in what is a batch: as many as each of its columns is long.
+
+    None where these differ. A list may as well hold the samples themselves, which are then more
+    than what each is made of: torch makes lists of their tuples.
+    """
+    if isinstance(batch, list) and batch and all(isinstance(each, Mapping) for each in batch):
+        return len(batch)
+    columns = list(_columns(batch))
+    lengths = {_length(column) for column in columns}
+    if len(lengths) != 1 or (rows := lengths.pop()) is None:
+        return None
+    by_samples = isinstance(batch, list) and all(isinstance(each, tuple | list) for each in batch)
+    return max(rows, len(columns)) if by_samples else rows
+
+
+def holds_more_than_numbers(batch: Any) -> bool:
+    """Return whether some column of a batch is not just one number after the other."""
+    for column in _columns(batch):
+        shape = shape_of(column)
+        if shape is not None and len(shape) > 1:
+            return True
+        if isinstance(column, list) and column and not isinstance(column[0], bool | int | float):
+            return True
+    return False
+
+
 def rows_within(batch: Any) -> int | None:
     """Return the rows of each sample in a collated batch, where ``rows_of_all`` would tell them."""
     return _common_rows([shape[1:] for shape in _shapes(batch)])
@@ -193,6 +220,18 @@ def _shapes_in(thing: Any) -> list[tuple[int, ...]]:
         return [tuple(shape) for shape in thing.shape()]
     except Exception:
         return []
+
+
+def _columns(batch: Any) -> Iterable[Any]:
+    if isinstance(batch, Mapping):
+        return batch.values()
+    return batch if isinstance(batch, tuple | list) else (batch,)
+
+
+def _length(column: Any) -> int | None:
+    if shape := shape_of(column):
+        return shape[0]
+    return len(column) if isinstance(column, tuple | list) else None
 
 
 def _common_rows(shapes: list[tuple[int, ...]]) -> int | None:

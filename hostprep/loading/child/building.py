@@ -53,7 +53,12 @@ class ProbeJob:
 
 
 class _Endless:
-    """An order without end; as long as a length can be, for a class that goes by that."""
+    """An order without end; as long as a length can be, for a class that goes by that.
+
+    ``over`` tells that it has ended all the same, as where a sampler gives nothing any more.
+    """
+
+    over = False
 
     def __len__(self) -> int:
         return sys.maxsize
@@ -126,6 +131,7 @@ class UnseenEntries(_Endless):
                     self.sizes.append(len(entry))
                 yield entry
             if not came:
+                self.over = True
                 return
             self.seen_before = True
 

@@ -67,11 +67,13 @@ class Delivery:
         size_of: Callable[[Any], int] | None = None,
         shared_out: bool = True,
         timed: bool = False,
+        goes_on: Callable[[], bool] = lambda: False,
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
         """``shared_out``: no two workers are given the same. ``on_started`` hears of each iterator.
 
-        ``size_of`` tells how many samples a batch holds, where nothing else does.
+        ``size_of`` tells how many samples a batch holds, where nothing else does. ``goes_on`` tells
+        whether there are samples to ask for still, so that it is no end where an iterator ends.
         """
         self.came = 0
         self.last: Any = None
@@ -85,6 +87,7 @@ class Delivery:
         self._timed = timed
         self._wary = timed
         self._most = _MOST_FOR_ONE
+        self._goes_on = goes_on
         self._on_started = on_started
         self._openings: dict[int, list[int | None]] | None = None if shared_out else {}
 
@@ -103,7 +106,8 @@ class Delivery:
     def take(self, iterator: Iterator[Any]) -> Any:
         """Return the next batch of ``iterator``; ``StopIteration`` where there is none.
 
-        Raises ``NotThisWay`` where it is ``timed`` and too many are taken before anything is made.
+        Raises ``NotThisWay`` where it is ``timed`` and too many are taken before anything is made,
+        ``RuntimeError`` where the samples raise ``StopIteration`` themselves.
         """
         if self._wary and self.came > self._most:
             raise NotThisWay(f"it wants more than {format_count(self.came, 'batch')} to make one")
@@ -113,6 +117,12 @@ class Delivery:
             delay = processes.thread_delay_seconds()
         try:
             batch = next(iterator)
+        except StopIteration as error:
+            if not self._goes_on():
+                raise
+            raise RuntimeError(
+                "a StopIteration, which ends an epoch without a word, in a training, too"
+            ) from error
         except RuntimeError:
             # Of workers that are children of a forkserver, torch never hears what ended them.
             processes.look_for_killed(getattr(iterator, "_workers", ()))

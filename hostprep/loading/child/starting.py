@@ -9,7 +9,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive
 from hostprep.loading.child import processes
-from hostprep.loading.child.batches import count_samples
+from hostprep.loading.child.batched import counter_of
 from hostprep.loading.child.building import Built, ProbeJob, build
 from hostprep.loading.child.delivery import Delivery, NotThisWay
 from hostprep.loading.child.opening import Opened
@@ -139,9 +139,10 @@ def _first_batch(
 
     known = built.batch_size is not None or built.sizes is not None
     delivery = Delivery(
-        size_of=None if known else lambda batch: count_samples(batch)[0],
+        size_of=None if known else counter_of(opened.dataset),
         shared_out=opened.kind != "stream" or job.ready,
         timed=own_way,
+        goes_on=lambda: built.order is not None and not built.order.over,
         on_started=on_started,
     )
     epochs: Iterable[Any] = built.loader

@@ -34,8 +34,10 @@ _SHARD = re.compile(
     r"|-\d{5}-of-\d{5}",
     re.I,
 )
-# A zarr array is a folder, and the files in it are its chunks.
+# A zarr array is a folder, and the files in it are its chunks; it need not be named so, but one of
+# these lies in it, or in the group that it belongs to.
 _CHUNK = re.compile(r"\.zarr/", re.I)
+_ZARR = frozenset({"zarr.json", ".zarray", ".zgroup"})
 # What lies beside samples and is none.
 _ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
 
@@ -92,11 +94,13 @@ def list_samples(directory: str) -> Listing:
             " part of such a file, and which part only your loader knows. Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
-    shards = sum(map(_is_shard, chosen))
+    stores = {os.path.dirname(name) for name in aside if os.path.basename(name) in _ZARR}
+    shards = sum(_is_shard(name) or _is_within(name, stores) for name in chosen)
     if kind == "bytes" and 2 * shards > len(chosen):
         raise OwnLoaderWanted(
-            f"the files below {directory} are of a kind that holds many samples each, mostly, such"
-            f" as {chosen[0]}: how many there are only your loader knows. Nothing was measured.",
+            f"the files below {directory} are of a kind that holds many samples each, or parts of"
+            f" them, mostly, such as {chosen[0]}: how many there are only your loader knows."
+            " Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
     suffixes = Counter(_suffix(name) for name in chosen)
@@ -107,6 +111,15 @@ def list_samples(directory: str) -> Listing:
 
 def _is_shard(name: str) -> bool:
     return bool(_SHARD.search(os.path.basename(name)) or _CHUNK.search(name))
+
+
+def _is_within(name: str, folders: set[str]) -> bool:
+    """Return whether a file lies below one of ``folders``."""
+    while folders and (folder := os.path.dirname(name)) != name:
+        if folder in folders:
+            return True
+        name = folder
+    return False
 
 
 def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
@@ -179,7 +192,7 @@ def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
 
 def _sort_in(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> None:
     """Add an entry to the names or to the folders; neither where it is hidden or unreadable."""
-    if entry.name.startswith("."):
+    if entry.name.startswith(".") and entry.name not in _ZARR:
         return
     try:
         if entry.is_dir():
@@ -195,6 +208,8 @@ def _suffix(name: str) -> str:
 
 
 def _kind(name: str) -> str:
+    if os.path.basename(name) in _ZARR:
+        return "aside"
     suffix = _suffix(name)
     if suffix in decoders.IMAGE_SUFFIXES:
         return "image"

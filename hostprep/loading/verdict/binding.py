@@ -11,6 +11,7 @@ from hostprep.loading.model import Binding, HostShare
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.unconfirmed import handed_over
 from hostprep.units import format_bytes
 
 # Of the processors that may be used: from here on they are what is short.
@@ -20,6 +21,7 @@ _MAIN_BUSY = 0.85
 # Of the time that a sample takes without workers: from here on the rest is less.
 _MAIN_MOST = 0.5
 _WAITING_SHARE = 0.5
+_MUCH_SLOWER = 2.0
 _STORE_SMALL = "store images at the size you train on (resize once, then JPEG again)"
 _FEWER_BYTES = "make batches of uint8 and convert to float on the GPU: a quarter of the bytes"
 # Of somebody's own collate function nobody knows what it makes: tokens are no uint8.
@@ -69,12 +71,21 @@ def what_binds(known: Known, point: Point) -> Binding:
         # torch's, which it does not have in workers, mostly wait for each other.
         needed = max(1.0, min(own, known.cost.cpu_seconds * point.rate))
         tried = any(p.workers for p in known.points) and cpus > needed / BUSY_SHARE
-        return Binding.TRANSPORT if tried else _stage_or_cpu(known)
+        return Binding.TRANSPORT if tried and _ready(known, point) else _stage_or_cpu(known)
     if main >= _MAIN_BUSY and main > own / 2:
         return Binding.TRANSPORT
     if own + kept >= BUSY_SHARE * cpus:
         return _stage_or_cpu(known)
     return Binding.READ if known.stages else Binding.WAITING
+
+
+def _ready(known: Known, point: Point) -> bool:
+    """Return whether samples come not much slower than workers could hand them over at best.
+
+    Where making them takes longer than that, workers that gave less were kept from their work by
+    something else, as other programs are wont to do.
+    """
+    return _MUCH_SLOWER * point.rate >= handed_over(known.cost)
 
 
 def usable_cpus(host: HostShare) -> float:

@@ -76,9 +76,11 @@ def caveats_of(
             " each of them gives all of it, and more workers only seem to gain"
         )
     if seen_before and not in_memory:
+        stream = subject is not None and subject.kind == "stream"
+        why = "comes in a stream, each time from its beginning" if stream else "is short"
         notes.append(
-            "the data is too short, or comes in a stream: some samples were read more than once,"
-            " and may have come from the page cache, or from what the data set keeps"
+            f"the data {why}: some samples were read more than once, and may have come from the"
+            " page cache, or from what the data set keeps"
         )
     if host.ranks > 1:
         notes.append(

@@ -16,7 +16,8 @@ class Known:
     """Everything that a verdict is made from. ``points`` is empty where the model stands alone.
 
     ``untried`` workers give clearly more than all that was measured, by the model, or by how the
-    rate rose where that was wrong; there was no time for them. ``ahead`` is the prefetch factor of
+    rate rose where that was wrong; there was no time for them. Where there was none for any, they
+    may, whatever the model says. ``ahead`` is the prefetch factor of
     the probes, and ``bounds_now`` what holds at the one that is set now.
     """
 

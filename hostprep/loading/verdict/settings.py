@@ -89,7 +89,8 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         too_much = f"{now} at prefetch_factor={subject.prefetch_now}, more than fits"
         return chosen.workers, True, too_much
     if point is None:
-        if not chosen.probes:  # the model's word, and no reason to call what is set right or wrong
+        # The model's word, or a rate without workers alone: none calls what is set right or wrong.
+        if not chosen.probes or (known.untried and not chosen.workers):
             return chosen.workers, None, f"{now}, which there was no time to try"
         return chosen.workers, current != chosen.workers, now
     # The best that was measured is no word on what there was no time for.

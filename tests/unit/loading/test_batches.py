@@ -16,6 +16,7 @@ from hostprep.loading.child.batches import (
     fingerprint,
     measure_batch,
     rows_for,
+    rows_of_columns,
     rows_within,
 )
 from hostprep.loading.child.images import image_side
@@ -189,3 +190,24 @@ def test_other_content_has_another_fingerprint() -> None:
         )
     }
     assert len(prints) == 5
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows"),
+    [
+        ({"jpg": [b"x"] * 16, "__key__": ["a"] * 16}, 16),
+        ([[b"x"] * 16, torch.zeros(16)], 16),
+        ([[b"x"] * 16, [[1, 2]] * 16], 16),
+        ([[b"x", 3]] * 16, 16),
+        ([{"jpg": b"x", "cls": 3}] * 16, 16),
+        ({"ids": [[1], [1, 2]], "text": ["a", "b"]}, 2),
+        ({"text": "a word", "label": 3}, None),
+        ({"text": ["a", "b"], "label": 3}, None),
+        ({"text": ["a", "b"], "label": [3]}, None),
+        ({}, None),
+    ],
+)
+def test_the_samples_of_what_is_a_batch_are_as_many_as_its_columns_are_long(
+    batch: Any, rows: int | None
+) -> None:
+    assert rows_of_columns(batch) == rows

@@ -86,9 +86,29 @@ def test_shards_are_no_samples_however_small(name: str, tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / name.format(number)).write_bytes(b"x" * 100)
     (tmp_path / "checksums.bin").write_bytes(b"x")
-    with pytest.raises(OwnLoaderWanted, match="many samples each, mostly, such as") as caught:
+    with pytest.raises(OwnLoaderWanted, match="many samples each, or parts of them") as caught:
         list_samples(str(tmp_path))
     assert "--loader" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("marker", "chunk"),
+    [("zarr.json", "x/c/{}/0"), (".zgroup", "x/{}.0"), (".zarray", "{}.0"), (None, "{}.0")],
+)
+def test_chunks_of_zarr_are_known_by_what_lies_beside_them(
+    marker: str | None, chunk: str, tmp_path: Path
+) -> None:
+    store = tmp_path / "era5"
+    for number in range(20):
+        path = store / chunk.format(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 100)
+    if marker is None:
+        assert len(list_samples(str(tmp_path)).names) == 20
+        return
+    (store / marker).write_text("{}")
+    with pytest.raises(OwnLoaderWanted, match="parts of them"):
+        list_samples(str(tmp_path))
 
 
 def test_folders_that_cannot_be_listed_are_told(

@@ -49,3 +49,9 @@ def test_a_call_is_no_name() -> None:
     with pytest.raises(UsageError, match="is a call, not a name") as caught:
         parts_of("mydata:make(3)")
     assert "without arguments" in (caught.value.hint or "")
+
+
+def test_an_item_of_something_is_no_name() -> None:
+    with pytest.raises(UsageError, match="is an item of something, not a name") as caught:
+        parts_of("mydata:loaders['train']")
+    assert "a function of your own" in (caught.value.hint or "")

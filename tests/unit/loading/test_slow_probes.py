@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ from hostprep.loading.pace import Pace
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
-from hostprep.loading.verdict.judging import modelled_points
+from hostprep.loading.verdict.judging import modelled_points, report_of
 from hostprep.system.run import start
 from tests.unit.loading import making
 
@@ -343,27 +343,54 @@ def test_in_little_time_the_first_probe_is_of_as_many_as_it_suffices_for() -> No
     assert 2 < run._pace().affordable_at_first() < 16
 
 
+@pytest.mark.parametrize(
+    ("current", "rate", "gpu_rate", "change", "words"),
+    [
+        (None, 500, None, None, "by the model; what binds"),
+        (0, 500, None, True, "by the model (num_workers=0 now)"),
+        # As good as ready, by the model: that is no word on workers that nobody has tried.
+        (0, 1e5, None, None, "the best that there was time to try: 100,000 samples/s (num_w"),
+        (4, 1e5, None, None, "(num_workers=4 now, which there was no time to try)"),
+        (0, 1e5, 1e3, False, "no change needed: num_workers=0 now"),
+    ],
+)
 def test_without_time_for_workers_the_model_speaks_and_that_is_noted(
+    current: int | None,
+    rate: float,
+    gpu_rate: float | None,
+    change: bool | None,
+    words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = searching(Slow)
-    found.cost = making.cost(seconds=0.002)
-    monkeypatch.setattr(Slow, "alone", lambda self: (making.probe(0, 500), found.cost))
+    found.measurer.subject = making.subject(current_workers=current)
+    found.wish = replace(found.wish, gpu_rate=gpu_rate)
+    found.cost = making.cost(
+        seconds=1 / rate, worker_seconds=1 / rate, cpu_seconds=1 / rate, collate_cpu_seconds=0.0
+    )
+    monkeypatch.setattr(Slow, "alone", lambda self: (making.probe(0, rate), found.cost))
     monkeypatch.setattr(Run, "_measure_transport", lambda self: None)
-    seconds = found.measurer.opening_seconds + found._pace()._seconds(0, 500) + 0.01
+    seconds = found.measurer.opening_seconds + found._pace()._seconds(0, rate) + 0.01
     monkeypatch.setattr(Slow, "left", lambda self: seconds)  # for one more look without workers
     found.measure()
     assert found.search is not None
     assert [probe.workers for probe in found.search.probes] == [0]
-    assert "so the model speaks" in found.notes[-1]
+    assert "what they give is the model's word" in found.notes[-1]
+    made = report_of(found, "loader").recommendation
+    assert (made.change_needed, made.confirmed) == (change, made.num_workers == 0)
+    assert words in made.verdict
 
 
+@pytest.mark.parametrize("beside", [1.0, 0.2])
 @pytest.mark.parametrize(("gpu", "noted"), [(None, True), (1000.0, False)])
-def test_more_workers_that_there_was_no_time_for_are_noted(gpu: float | None, noted: bool) -> None:
+def test_more_workers_that_there_was_no_time_for_are_noted(
+    gpu: float | None, noted: bool, beside: float
+) -> None:
     run = searching(Slow)
     assert run.search is not None
     run.gpu_rate = gpu
-    run.search.probes.append(making.probe(16, 1700))
+    clocked = making.probe(16, 1700 * beside)  # by other programs, which took the rest of it
+    run.search.probes.append(replace(clocked, undisturbed_samples_per_s=1700))
     run.search.untried = 32
     run._note_untried()
     assert any("no time to try 32 workers: by the model" in note for note in run.notes) is noted

@@ -205,13 +205,23 @@ def test_too_slow_to_be_timed_is_inconclusive(
 
 class Exhausted(Sleepy):
     def __getitem__(self, index: int) -> torch.Tensor:
-        return next(iter(()))
+        if index % 50 == 0:
+            next(iter(()))
+        return super().__getitem__(index)
 
 
-def test_a_stop_iteration_of_the_data_set_is_no_empty_data_set() -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stop_iteration_of_the_data_set_is_no_end_of_an_epoch(workers: int) -> None:
+    with pytest.raises(RuntimeError, match="a StopIteration, which ends an epoch") as caught:
+        time_loader(opened(Exhausted(0.0)), job(workers), silent)
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
+def test_a_sampler_that_gives_nothing_is_no_empty_data_set() -> None:
+    given: Any = DataLoader(Sleepy(0.0), sampler=iter([]))
     with pytest.raises(Inconclusive, match="gave no batch, though its length is 4,000") as caught:
-        time_loader(opened(Exhausted(0.0)), job(0), silent)
-    assert "StopIteration" in (caught.value.hint or "")
+        time_loader(opened(given.dataset, given), job(0), silent)
+    assert "its sampler" in (caught.value.hint or "")
 
 
 def test_a_batch_is_held_until_the_next_has_come_as_a_training_holds_it() -> None:

@@ -240,3 +240,20 @@ def test_workers_that_nothing_can_be_sent_to_are_not_asked_for_untried(
     with pytest.raises(LoaderFailed, match="cannot be sent to its workers") as error:
         from_loader("mine:loader", making.share(), WISH, lambda words: None)
     assert error.value.hint is not None and "define collate_fn at the top" in error.value.hint
+
+
+@pytest.mark.parametrize(("cpus", "waiting_ms", "workers"), [(1, 0.0, 1), (1, 2.0, 4), (2, 0.0, 4)])
+def test_one_worker_is_as_many_as_one_processor_can_run(
+    cpus: int, waiting_ms: float, workers: int
+) -> None:
+    seconds = 0.002 + waiting_ms / 1000
+    cost = making.cost(
+        seconds=seconds,
+        worker_seconds=seconds,
+        waiting_seconds=waiting_ms / 1000,
+        collate_cpu_seconds=0.0,
+    )
+    found = reported(cost=cost, affinity_cpus=cpus, capacity_cpus=float(cpus)).recommendation
+    assert (found.num_workers, found.confirmed) == (workers, False)
+    assert found.expected_samples_per_s is not None
+    assert found.expected_samples_per_s > 0.95 * cpus / 0.002

@@ -273,6 +273,18 @@ def test_it_is_told_what_was_measured_beside_other_programs() -> None:
     assert "600 are reckoned for it alone" in said[0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("dataloader", "the data is short: "), ("stream", "the data comes in a stream")],
+)
+def test_why_samples_were_read_more_than_once_is_told(kind: str, why: str) -> None:
+    told = replace(subject(None), kind=kind)
+    said = caveats_of(
+        share(), told, None, cost(), [probe(0, 500)], batch_size_given=False, seen_before=True
+    )
+    assert said[0].startswith(why)
+
+
 @pytest.mark.parametrize(("rows", "told"), [(None, False), (1.0, False), (0.5, True), (10, True)])
 def test_other_rows_than_samples_are_told_of(rows: float | None, told: bool) -> None:
     said = caveats_of(
@@ -390,12 +402,22 @@ def test_none_now_is_a_change_where_a_worker_does_as_well() -> None:
 
 
 def test_a_loader_whose_threads_take_all_processors_is_bound_by_them() -> None:
-    probes = [probe(0, 75, own_cpus=7.5), probe(4, 30, own_cpus=8.0)]
-    made = judged(probes, chosen=0, sample=cost(cpu_seconds=0.1))
+    probes = [probe(0, 4000, own_cpus=7.5), probe(4, 1600, own_cpus=8.0)]
+    made = judged(probes, chosen=0, sample=cost(cpu_seconds=0.002))
     assert made.binding is Binding.CPU
     assert not any("as good as ready" in reason for reason in made.reasons)
-    spinning = judged(probes, chosen=0, sample=cost(cpu_seconds=0.01))  # on one of torch's threads
+    spinning = judged(probes, chosen=0, sample=cost(cpu_seconds=0.0002))  # on one torch thread
     assert spinning.binding is Binding.TRANSPORT
+
+
+@pytest.mark.parametrize(("rate", "ready"), [(4000, True), (400, False)])
+def test_samples_that_take_longer_than_sending_them_are_not_as_good_as_ready(
+    rate: float, ready: bool
+) -> None:
+    probes = [probe(0, rate), probe(2, 0.9 * rate)]
+    made = judged(probes, chosen=0, sample=cost(cpu_seconds=1 / rate))
+    assert made.binding is (Binding.TRANSPORT if ready else Binding.CPU)
+    assert any("as good as ready" in reason for reason in made.reasons) is ready
 
 
 def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
