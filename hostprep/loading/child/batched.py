@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostprep.attributes import attribute_of
-from hostprep.loading.child.batches import count_samples, holds_more_than_numbers, rows_of_columns
+from hostprep.loading.child.batches import count_samples, rows_of_columns
 
 # What webdataset's stages do, by their names without the underscore that some versions have.
 _WEB_BATCHES = ("batched", "listed")
@@ -41,17 +41,15 @@ def streams_batches(found: Any) -> bool:
 
 
 def counter_of(found: Any) -> Callable[[Any], int]:
-    """Return what counts the samples in an item of a data set that makes batches, or seems to.
+    """Return what counts the samples in an item of a data set: of a batch, by its columns.
 
-    Of what is known to be a batch each column is as long as that, whatever its samples are: bytes,
-    texts, lists that differ. So it is of Hugging Face's ``Dataset``, which keeps no word of its
-    ``batch()``, where nobody has torch batch it; but for numbers alone, which may be a text's.
+    Of what is known to be one each column is as long as that, whatever its samples are: bytes,
+    texts, lists that differ. Hugging Face's ``Dataset`` keeps no word of its ``batch()``; a list
+    there may be a batch of texts or the words of one, and counts as it looks.
     """
-    surely = _maker(found) != "torch" and streams_batches(found)
-    likely = _maker(found) == "datasets"
+    is_batch = _maker(found) != "torch" and streams_batches(found)
 
     def count(item: Any) -> int:
-        is_batch = surely or (likely and holds_more_than_numbers(item))
         rows = rows_of_columns(item) if is_batch else None
         return rows or count_samples(item)[0]
 

@@ -98,17 +98,6 @@ def rows_of_columns(batch: Any) -> int | None:
     return max(rows, len(columns)) if by_samples else rows
 
 
-def holds_more_than_numbers(batch: Any) -> bool:
-    """Return whether some column of a batch is not just one number after the other."""
-    for column in _columns(batch):
-        shape = shape_of(column)
-        if shape is not None and len(shape) > 1:
-            return True
-        if isinstance(column, list) and column and not isinstance(column[0], bool | int | float):
-            return True
-    return False
-
-
 def rows_within(batch: Any) -> int | None:
     """Return the rows of each sample in a collated batch, where ``rows_of_all`` would tell them."""
     return _common_rows([shape[1:] for shape in _shapes(batch)])

@@ -85,7 +85,10 @@ def _ready(known: Known, point: Point) -> bool:
     Where making them takes longer than that, workers that gave less were kept from their work by
     something else, as other programs are wont to do.
     """
-    return _MUCH_SLOWER * point.rate >= handed_over(known.cost)
+    best = handed_over(known.cost)
+    if known.curve.ceiling_from is Ceiling.TRANSPORT:  # measured: many small tensors take longer
+        best = min(best, known.curve.ceiling)
+    return _MUCH_SLOWER * point.rate >= best
 
 
 def usable_cpus(host: HostShare) -> float:

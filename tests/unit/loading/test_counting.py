@@ -30,7 +30,8 @@ class Hub:
         (odd_loaders.of_web, RAW, 1),
         (odd_loaders.of_hub_batched, TEXTS, 16),
         (odd_loaders.of_hub_batched, TOKENS, 16),
-        (Hub(), TEXTS, 16),
+        (Hub(), TEXTS, 1),  # or the words of one, and their tags
+        (Hub(), {"pixel_values": torch.zeros(3, 8, 8)}, 1),
         (Hub(), TOKENS, 1),
         (Hub(), {"text": "a word", "label": 1}, 1),
         (Hub(), {"image": torch.zeros(16, 3, 8, 8), "label": torch.zeros(16)}, 16),

@@ -68,6 +68,7 @@ def judged(
     chosen: int | Point | None = None,
     untried: int | None = None,
     length: int | None = 100_000,
+    transport: float = 50_000,
     **now: bool,
 ) -> Recommendation:
     host, sample = host or share(), sample or cost()
@@ -77,7 +78,7 @@ def judged(
         subject=subject(current, **now),
         length=length,
         cost=sample,
-        curve=curve_of(sample, Transport(8, 50_000, 1e-5), host.capacity_per_rank),
+        curve=curve_of(sample, Transport(8, transport, 1e-5), host.capacity_per_rank),
         points=points,
         probes=tuple(probes),
         bounds=bounds(
@@ -244,8 +245,8 @@ def test_what_takes_most_of_the_time_binds_where_no_workers_are_better(
 
 
 def test_what_no_workers_were_tried_for_is_not_said_to_be_their_way_to_the_main_process() -> None:
-    assert judged([probe(0, 500)], chosen=0).binding is Binding.CPU
-    assert judged([probe(0, 500), probe(2, 400)], chosen=0).binding is Binding.TRANSPORT
+    assert judged([probe(0, 18_000)], chosen=0).binding is Binding.CPU
+    assert judged([probe(0, 18_000), probe(2, 9_000)], chosen=0).binding is Binding.TRANSPORT
 
 
 def test_without_workers_there_is_nothing_to_be_sent_for_less() -> None:
@@ -418,6 +419,13 @@ def test_samples_that_take_longer_than_sending_them_are_not_as_good_as_ready(
     made = judged(probes, chosen=0, sample=cost(cpu_seconds=1 / rate))
     assert made.binding is (Binding.TRANSPORT if ready else Binding.CPU)
     assert any("as good as ready" in reason for reason in made.reasons) is ready
+
+
+def test_what_sending_was_measured_to_take_is_what_samples_are_held_against() -> None:
+    """Batches of many small tensors take far longer than their bytes tell."""
+    probes = [probe(0, 4000), probe(2, 2950)]
+    made = judged(probes, chosen=0, sample=cost(cpu_seconds=1 / 4000), transport=3000)
+    assert made.binding is Binding.TRANSPORT
 
 
 def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
