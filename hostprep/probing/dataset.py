@@ -149,12 +149,12 @@ def measure_size(found: Found, seconds: float, *, tells_holes: bool = False) -> 
 
 
 def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:
-    """Return the largest file of the sample, by what can be asked within ``seconds``.
+    """Return the file of the sample that holds most, by what can be asked within ``seconds``.
 
-    One without holes, as far as the file system tells, if there is any: reading them costs nothing.
+    Holes hold nothing, and reading them costs nothing.
     """
     deadline = time.monotonic() + seconds
-    best: tuple[tuple[bool, int], str] | None = None
+    best: tuple[int, str] | None = None
     for path in found.sample:
         if time.monotonic() > deadline:
             break
@@ -162,8 +162,7 @@ def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:
             status = os.stat(path, follow_symlinks=False)
         except OSError:
             continue
-        size = status.st_size
-        rank = 512 * status.st_blocks >= size, size
-        if size >= at_least_bytes and (best is None or rank > best[0]):
-            best = rank, path
+        held = min(status.st_size, 512 * status.st_blocks)
+        if status.st_size >= at_least_bytes and (best is None or held > best[0]):
+            best = held, path
     return best[1] if best else None
