@@ -10,7 +10,7 @@ from hostprep.probing.judgement import Need
 from hostprep.units import parse_size
 
 # Beyond these what is measured is infinitely more, or less, and JSON has no word for that.
-_LEAST_RATE, _MOST_RATE = 1e-9, 1e19
+_LEAST_RATE, _MOST_RATE = 1e-100, 1e100
 _MLPERF = "MLPerf Storage (mlcommons/storage), batch x sample / computation time of its configs"
 
 

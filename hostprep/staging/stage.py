@@ -51,7 +51,7 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
-from hostprep.staging.target.place import check_in_volume, mount_below
+from hostprep.staging.target.place import check_in_volume, keeps_numbers, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
@@ -256,9 +256,10 @@ class _Work:
             new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
             extend_manifest(known, new, durable=not plan.in_ram)
             changing = [path for path in files.make_directories if path in directories]
-            close_directories(changing, directories, plan.source_fd, self.published_fd)
+            inodes = self._inodes()
+            close_directories(changing, directories, plan.source_fd, self.published_fd, inodes)
             left = publish_update(
-                files, self.private, self.published_fd, manifest, self.observer, changing
+                files, self.private, self.published_fd, manifest, self.observer, changing, inodes
             )
             # Work in a directory changed its time, so all are gone over.
             tree_lines = self._finish_directories(copied, self.published_fd)
@@ -283,11 +284,13 @@ class _Work:
         except OSError as error:
             self.observer.note(not_removed(parent, name, error))
 
+    def _inodes(self) -> dict[str, int] | None:
+        """Return by which inodes directories of the copies are told from others; None: by none."""
+        return self.plan.files.inodes if keeps_numbers(self.mount) else None
+
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
         """Finish the directories of a tree and return their manifest lines."""
         directories, reading = self.plan.scan.directories, self.plan.reading
-        # Programs behind FUSE number what they have anew where the kernel forgot it.
-        numbered = self.mount is None or not self.mount.fstype.startswith("fuse")
         lost, other_modes = finish_directories(
             directories,
             self.plan.source_fd,
@@ -295,7 +298,7 @@ class _Work:
             processes=reading.processes,
             threads=reading.lookers,
             finished=copied.finished,
-            inodes=self.plan.files.inodes if numbered else None,
+            inodes=self._inodes(),
             gentle=self.plan.request.gentle,
             observer=self.observer,
         )

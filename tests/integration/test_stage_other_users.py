@@ -182,30 +182,35 @@ def test_a_folder_is_opened_as_in_the_source_whatever_others_put_there(
 
 @pytest.mark.parametrize("step", ["close_directories", "publish_update", "finish_directories"])
 @pytest.mark.parametrize("place", ["images", "new"])
-def test_what_is_moved_to_the_place_of_a_folder_while_it_is_updated_stays_closed(
-    step: str, place: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_what_is_moved_to_the_place_of_a_folder_while_it_is_updated_is_left_alone(
+    mode: int, step: str, place: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose the folder around both is has all the time of a run for it."""
-    closed = source / "class-0/closed"
-    closed.mkdir(mode=0o700)
-    (closed / "key").write_bytes(b"a colleague's")
-    os.chown(closed, _COLLEAGUE, _COLLEAGUE)
     hostprep("stage", source, "--to", target)
     changed = source / "class-0" / place
-    changed.mkdir(mode=0o755, exist_ok=True)
+    changed.mkdir(exist_ok=True)
     (changed / "added").write_bytes(b"added")
+    changed.chmod(0o755)
     os.chown(changed, 65534, 65534)
     copies = target / "data/class-0"
+    theirs = copies / "theirs"
+    theirs.mkdir(mode=mode)
+    (theirs / "key").write_bytes(b"a colleague's")
+    os.chown(theirs, _COLLEAGUE, _COLLEAGUE)
     carry_on = getattr(stage, step)
 
     def move(*given: Any, **more: Any) -> Any:
         if (copies / place).exists():
             (copies / place).rename(copies / "moved")
-        (copies / "closed").rename(copies / place)
+        theirs.rename(copies / place)
         return carry_on(*given, **more)
 
     monkeypatch.setattr(stage, step, move)
     error = hostprep("stage", source, "--to", target, expect=1)["error"]
-    assert "was exchanged meanwhile, for a directory that is closed to others" in error["message"]
-    assert (copies / place / "key").read_bytes() == b"a colleague's"
-    assert (copies / place).stat().st_mode & 0o777 == 0o700
+    made = place == "images" or step == "finish_directories"
+    words = "was exchanged meanwhile, for another folder" if made else "appeared on the target"
+    assert words in error["message"]
+    assert [path.name for path in (copies / place).iterdir()] == ["key"]
+    left = (copies / place).stat()
+    assert (left.st_mode & 0o777, left.st_uid) == (mode, _COLLEAGUE)

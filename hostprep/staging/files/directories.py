@@ -24,10 +24,12 @@ def finish_directory(
     """Give a directory its mode, owner, ACL, attributes and times; it is made where it is missing.
 
     Returns the mode that the target made of its own, None where that is the one it was given.
-    Raises OSError, also where it is to be of the ``inode``, is another, and would be opened.
+    Raises OSError, also where it is to be of the ``inode`` and is another: who owns what is around
+    both can move somebody's closed directory to the place of ours at any moment.
     """
     target = writable(tree.fd(path))
-    _check_is_it(target, path, entry, inode)
+    if inode is not None and os.fstat(target).st_ino != inode:
+        raise OSError(errno.ESTALE, exchanged(path))
     mode = entry.mode & 0o7777
     drop_xattrs(target)  # of an earlier run, which the source may not have any more
     lost_before = style.lost_xattrs
@@ -49,31 +51,12 @@ def finish_directory(
     return None if made == staged_mode(entry.mode & 0o7777) else made
 
 
-def _check_is_it(target: int, path: str, entry: Entry, inode: int | None) -> None:
-    """Raise OSError where somebody's closed directory was moved to the place of one of ours.
-
-    Who owns what is around both can do so at any moment.
-    """
-    if inode is None:
-        return
-    found = os.fstat(target)
-    if found.st_ino != inode and opens(entry, found.st_mode, found.st_uid, found.st_gid):
-        named = path or "the data set"
-        raise OSError(
-            errno.ESTALE,
-            f"{named} on the target was exchanged meanwhile, for a directory that is closed to"
-            " others and stays so",
-        )
-
-
-def opens(wanted: Entry, mode: int, uid: int, gid: int) -> bool:
-    """Whether others get into a directory of that mode and owner once it is as ``wanted``."""
-    given = wanted.mode
-    if wanted.uid not in (0, uid):
-        given |= wanted.mode >> 6
-    if wanted.gid not in (0, gid):
-        given |= wanted.mode >> 3
-    return bool(given & ~mode & 0o055)
+def exchanged(path: str) -> str:
+    """Return what is said where another directory is in the place of one of ours."""
+    named = path or "the data set"
+    return (
+        f"{named} on the target was exchanged meanwhile, for another folder, which stays as it is"
+    )
 
 
 def _answers(source: DirCache, path: str) -> bool:

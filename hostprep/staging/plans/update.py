@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from hostprep.errors import Refused
 from hostprep.staging.batches import Batch, pack_batches
-from hostprep.staging.files.directories import opens
 from hostprep.staging.model import (
     PLACE_TAKEN,
     RANGE_BYTES,
@@ -275,7 +274,7 @@ def _refuse_to_open(
         wanted, found = scan.directories.get(directory), published.stat(directory)
         if wanted is None or found is None or _as_staged(recorded.get(directory), found):
             continue
-        if opens(wanted, found.mode, found.uid, found.gid):
+        if _opens(wanted, found.mode, found.uid, found.gid):
             raise Refused(
                 f"{directory or 'the data set'} on the target is closed to others, was not staged"
                 f" so, and holds what hostprep did not stage ({path}), which would be open to them;"
@@ -289,6 +288,16 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
         return False
     mode = stat.S_IMODE(found.mode)
     return mode == recorded.mode or f"{mode:o}" == (recorded.content or "0")
+
+
+def _opens(wanted: Entry, mode: int, uid: int, gid: int) -> bool:
+    """Whether others get into a directory of that mode and owner once it is as ``wanted``."""
+    given = wanted.mode
+    if wanted.uid not in (0, uid):
+        given |= wanted.mode >> 6
+    if wanted.gid not in (0, gid):
+        given |= wanted.mode >> 3
+    return bool(given & ~mode & 0o055)
 
 
 def _below(path: str, directories: set[str]) -> bool:

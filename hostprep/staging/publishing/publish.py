@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.staging.files.directories import exchanged
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.observer import Count, Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
@@ -151,15 +152,17 @@ def publish_update(
     manifest: ManifestIndex,
     observer: Observer,
     changing: Iterable[str] = (),
+    inodes: dict[str, int] | None = None,
 ) -> list[str]:
     """Delete and replace in the published tree; return what was not removed.
 
     First what is gone, so that a directory can take a file's place, then each new file by one
     rename. A directory that holds something of somebody else stays, and so does a file that
     somebody has put in the place of one of ours since the plan. ``manifest`` is that of before,
-    ``changing`` are directories that are missing or differ, whose inodes are noted in the plan.
-    Raises ``HostprepError`` where somebody took the place of a new file: it is left, and the rest
-    of the copies stay where they are for the next run.
+    ``changing`` are directories that are missing or differ, ``inodes`` those that ours had, to
+    which those of what is made are added; None where they tell nothing.
+    Raises ``HostprepError`` where somebody took the place of a new file, or of a directory: it is
+    left, and the rest of the copies stay where they are for the next run.
     """
     observer.phase("publish", files=len(plan.delete) + _placed_files(plan))
     count = Count(observer)
@@ -172,10 +175,19 @@ def publish_update(
         DirCache(private.tree_fd, create=True) as prepared,
     ):
         for path in changing:
-            # One that is made by now is told from all others, too.
-            plan.inodes.setdefault(path, os.fstat(tree.fd(path)).st_ino)
+            made = tree.fd(path)
+            if path not in plan.inodes and names_in(made):  # what is made here has nothing in it
+                raise _appeared(path)
+            if inodes is not None:
+                inodes.setdefault(path, os.fstat(made).st_ino)
         for directory, names in _prepared(private.tree_fd):
             target_dir, prepared_dir = writable(tree.fd(directory)), prepared.fd(directory)
+            inode = os.fstat(target_dir).st_ino
+            if inodes is not None and inodes.get(directory, inode) != inode:
+                raise HostprepError(
+                    f"{exchanged(directory)}.",
+                    "move it away and run the same command again: the copies are kept",
+                )
             for some, known in manifest.of(directory, names):
                 versions, promised = known.versions(), known.promised()
                 for name in some:

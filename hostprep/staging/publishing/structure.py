@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from hostprep.staging.files.acls import ACCESS_ACL, narrowed
@@ -161,13 +161,18 @@ def _is_directory(tree: DirCache, path: str) -> bool:
 
 
 def close_directories(
-    paths: Iterable[str], directories: dict[str, Entry], source_fd: int, published_fd: int
+    paths: Iterable[str],
+    directories: dict[str, Entry],
+    source_fd: int,
+    published_fd: int,
+    inodes: Mapping[str, int] | None,
 ) -> None:
     """Take from published directories what their source does not give, and another owner's rights.
 
     For ``paths``, before anything new comes into them: what is in a directory that is closed may be
     open itself. Nobody is given anything: until ``finish_directories``, which does so and tells of
-    what the target refuses, a directory is root's where it is to be somebody else's.
+    what the target refuses, a directory is root's where it is to be somebody else's. What is not of
+    the ``inodes`` that ours had, where they are known, is somebody else's and left.
     """
     with DirCache(source_fd) as source, DirCache(published_fd) as tree:
         for path in paths:
@@ -177,6 +182,8 @@ def close_directories(
                 found = os.fstat(target)
             except OSError:
                 continue  # it is yet to be made
+            if inodes is not None and inodes.get(path) != found.st_ino:
+                continue
             acl = _acl(target)
             mode = stat.S_IMODE(found.st_mode)
             left = narrowed(mode, acl, wanted.mode, _acl_of(source, path))

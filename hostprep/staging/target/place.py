@@ -32,6 +32,12 @@ from hostprep.system.files import new_file_obstacle
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
 
+# Others, as FUSE, overlayfs, FAT and what servers share, may number a directory anew once the
+# kernel has forgotten it.
+_KEEP_NUMBERS = frozenset(
+    ("tmpfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4")
+)
+
 
 def open_parent(path: str, *, make: bool = False) -> int:
     """Open the directory that data sets lie in; ``path`` has no symlinks, or had none when noted.
@@ -247,6 +253,11 @@ def check_in_volume(parent_fd: int, volume: str, *, published: bool = False) -> 
             f" {volume}; {done}.",
             f"unmount that (umount {shlex.quote(over.target)}) and run the same command again",
         )
+
+
+def keeps_numbers(mount: Mount | None) -> bool:
+    """Whether a directory is known by its inode's number as long as it is there."""
+    return mount is not None and mount.fstype in _KEEP_NUMBERS
 
 
 def mount_below(path: str) -> Mount | None:
