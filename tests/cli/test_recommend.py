@@ -121,6 +121,7 @@ def test_usage_errors(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
 
 
+@pytest.mark.timed
 def test_workers_that_the_kernel_kills_are_a_bound() -> None:
     status, found, _ = recommend_for("KilledWhenMany", "--seconds", "30")
     assert status == 0
