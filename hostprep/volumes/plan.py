@@ -25,6 +25,7 @@ from hostprep.volumes.settings import (
     DEFAULT_MODE,
     default_inodes,
     huge_pages,
+    making_writable,
     mount_options,
     new_inodes,
     new_size,
@@ -197,9 +198,11 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
     at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
     read_only = read_only_warnings(live, mode, owner)
-    if not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
-        words = "it is mounted as wanted, but read-only" if read_only else "it is mounted as wanted"
-        unchanged.append(Unchanged(live.path, words))
+    if read_only:
+        words = f"it is read-only, and stays so: `{making_writable(live.path)}` lifts that"
+        unchanged.append(Unchanged(live.path, words, as_wanted=False))
+    elif not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
+        unchanged.append(Unchanged(live.path, "it is mounted as wanted"))
     fstab_options, fstab_changes, fstab_unchanged = plan_fstab(request, facts, at_boot)
     return VolumePlan(
         request=request,

@@ -222,10 +222,12 @@ def test_a_volume_that_somebody_made_read_only_stays_so_and_is_told_of() -> None
     closed = replace(MOUNTED, live=replace(LIVE, options=options))
     plan = plan_volume(REQUEST, closed)
     assert plan.refusal is None and not plan.changes
-    assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted, but read-only"]
+    words = f"it is read-only, and stays so: `{making_writable(PATH)}` lifts that"
+    assert [(each.reason, each.as_wanted) for each in plan.unchanged] == [(words, False)]
     assert [f"`{making_writable(PATH)}`" in each for each in plan.warnings] == [True]
     grown = plan_volume(replace(REQUEST, size_bytes=9 * GIB), closed)
     assert grown.remount_options is not None and "ro" in grown.remount_options
+    assert not any(each.as_wanted for each in grown.unchanged)
     assert "cannot change" in refusal(replace(REQUEST, mode=0o700), closed)
     assert "cannot change" in refusal(replace(REQUEST, gid=50), closed)
 
