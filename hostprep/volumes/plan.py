@@ -23,6 +23,7 @@ from hostprep.volumes.model import (
 from hostprep.volumes.paths import not_empty_refusal, place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
+    KEPT_AT_REMOUNT,
     default_inodes,
     huge_pages,
     making_writable,
@@ -32,8 +33,6 @@ from hostprep.volumes.settings import (
     read_only_warnings,
     whole_pages,
 )
-
-_KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     remount = None
     if changes:
         _check_read_only_here(facts)
-        kept = [option for option in live.options if option in _KEPT_AT_REMOUNT]
+        kept = [option for option in live.options if option in KEPT_AT_REMOUNT]
         limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
         limits += [f"huge={huge}"] if huge is not live.huge else []
         remount = (*dict.fromkeys([*FLAGS, *kept]), *limits)
@@ -199,7 +198,8 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
     read_only = read_only_warnings(live, mode, owner)
     if read_only:
-        words = f"it is read-only, and stays so: `{making_writable(live.path)}` lifts that"
+        line = making_writable(live.path, live.options)
+        words = f"it is read-only, and stays so: `{line}` lifts that"
         unchanged.append(Unchanged(live.path, words, as_wanted=False))
     elif not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
         unchanged.append(Unchanged(live.path, "it is mounted as wanted"))

@@ -51,7 +51,7 @@ class VolumeLook:
         """Return the line for one that is read-only, which no mount of hostprep's lifts."""
         if self.live is None or "ro" not in self.live.options:
             return ()
-        return (making_writable(self.spec.path),)
+        return (making_writable(self.spec.path, self.live.options),)
 
     def changing(self, lines: tuple[str, ...], hint: str | None = None) -> Remedy:
         """Return ``lines``, which change it to its size of the spec; or what is to come first."""
