@@ -91,8 +91,11 @@ def apply(
 def _conclude(applied: Applied, *, as_json: bool) -> None:
     error = _error(applied)
     if as_json:
-        fields = {
-            **plan_fields(applied.plan),
+        fields = plan_fields(applied.plan)
+        # What the plan had under changes, and is not as wanted in spite of them.
+        left = [each for each in applied.after.lacking if each not in applied.plan.unchanged]
+        fields |= {
+            "unchanged": [*fields["unchanged"], *map(asdict, left)],
             "dry_run": False,
             "changed": bool(applied.done),
             "done": [asdict(change) for change in applied.done],

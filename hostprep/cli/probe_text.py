@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from hostprep.cli.output import printable
 from hostprep.host.block import PathStorage
 from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Reason, Verdict
-from hostprep.probing.model import DataSet, FioRun, Latency, Measured, SmallFiles, SmallRun
+from hostprep.probing.model import (
+    NOT_WRITABLE,
+    DataSet,
+    FioRun,
+    Latency,
+    Measured,
+    SmallFiles,
+    SmallRun,
+)
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.probing.results import Difference
 from hostprep.units import format_bytes, format_count, format_number, format_rate, format_seconds
@@ -263,7 +271,9 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
         if codes & _NO_TIME:
             lines.append("  -> give it more time: --seconds")
         elif not doubt and need is None:
-            hint = "  -> name a folder on the same storage that you may write to"
+            hint = "  -> give it room, or more time: --seconds"
+            if any(NOT_WRITABLE in reason.message for reason in judgement.invalid):
+                hint = "  -> name a folder on the same storage that you may write to"
             if all(reason.of for reason in judgement.invalid):  # something is here, and was read
                 hint += ", or say what is required of what is here: --need 1800 (samples/s), 400M"
                 hint += " (bytes/s)"

@@ -14,6 +14,9 @@ DEPTHS = (1, 32)
 ENGINE = "libaio"
 # From here on, opening a file costs nothing beside reading it.
 LARGE_BYTES = 16 * MIB
+# Why no files could be made: elsewhere on the storage they can, or wherever there is room.
+NOT_WRITABLE = "nothing can be written here"
+NO_ROOM = "there is no room to write here"
 # Slower storage than this is taken for one that hangs: what is under way has to arrive in time.
 SLOWEST_BYTES_PER_S = 1_000_000
 # The rates that a requirement, or a doubt, may be about.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from hostprep.probing.layout import (
 from hostprep.probing.model import (
     DEPTHS,
     LARGE_BYTES,
+    NO_ROOM,
+    NOT_WRITABLE,
     SEQUENTIAL_BLOCK_BYTES,
     Measured,
     Settings,
@@ -90,7 +93,8 @@ class Phases:
             try:
                 folder = stack.enter_context(own_folder(Path(self.path)))
             except OSError as error:
-                note = f"nothing can be written here ({error.strerror})"
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                note = f"{NO_ROOM if full else NOT_WRITABLE} ({error.strerror})"
             small, small_note, dataset_note = self.measure_small(found, folder, note)
             file, source, note = self.find_large(found, folder, note)
             if file is not None:

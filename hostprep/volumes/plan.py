@@ -23,16 +23,16 @@ from hostprep.volumes.model import (
 from hostprep.volumes.paths import not_empty_refusal, place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
+    KEPT_AT_REMOUNT,
     default_inodes,
     huge_pages,
+    making_writable,
     mount_options,
     new_inodes,
     new_size,
     read_only_warnings,
     whole_pages,
 )
-
-_KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     remount = None
     if changes:
         _check_read_only_here(facts)
-        kept = [option for option in live.options if option in _KEPT_AT_REMOUNT]
+        kept = [option for option in live.options if option in KEPT_AT_REMOUNT]
         limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
         limits += [f"huge={huge}"] if huge is not live.huge else []
         remount = (*dict.fromkeys([*FLAGS, *kept]), *limits)
@@ -197,9 +197,12 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
     at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
     read_only = read_only_warnings(live, mode, owner)
-    if not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
-        words = "it is mounted as wanted, but read-only" if read_only else "it is mounted as wanted"
-        unchanged.append(Unchanged(live.path, words))
+    if read_only:
+        line = making_writable(live.path, live.options)
+        words = f"it is read-only, and stays so: `{line}` lifts that"
+        unchanged.append(Unchanged(live.path, words, as_wanted=False))
+    elif not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
+        unchanged.append(Unchanged(live.path, "it is mounted as wanted"))
     fstab_options, fstab_changes, fstab_unchanged = plan_fstab(request, facts, at_boot)
     return VolumePlan(
         request=request,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
 from hostprep.errors import NoRoom, Refused
 from hostprep.units import KIB, format_bytes, format_count
@@ -17,6 +18,8 @@ from hostprep.volumes.model import (
 )
 
 DEFAULT_MODE = 0o755
+# What a mount has of somebody's own, and a remount that does not name it may take away.
+KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
 # Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
 # so few that a set of small files stops half-way, nor more than 4 GiB of memory for inodes alone.
 _BYTES_PER_INODE = 16 * KIB
@@ -95,13 +98,15 @@ def new_inodes(
     return max(live.inodes, recorded, grown)
 
 
-def making_writable(path: str) -> str:
-    """Return the line that lifts read-only from a volume, and changes nothing else.
+def making_writable(path: str, options: Iterable[str]) -> str:
+    """Return the line that lifts read-only from a volume, and keeps the rest of its ``options``.
 
     Of a path alone mount(8) takes the options of its line in fstab too, as its size; given the
-    source as well, only those on the line, and so the flags have to be there.
+    source as well, only those on the line, and so all that is to stay has to be there.
     """
-    return f"mount -o remount,rw,{','.join(FLAGS)} {SOURCE} {shlex.quote(path)}"
+    kept = [option for option in options if option in KEPT_AT_REMOUNT - {"ro"}]
+    words = ",".join(dict.fromkeys(["remount", "rw", *FLAGS, *kept]))
+    return f"mount -o {words} {SOURCE} {shlex.quote(path)}"
 
 
 def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> tuple[str, ...]:
@@ -111,7 +116,7 @@ def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> t
     """
     if "ro" not in live.options:
         return ()
-    writable = making_writable(live.path)
+    writable = making_writable(live.path, live.options)
     if (mode, owner) != (live.mode, (live.uid, live.gid)):
         raise Refused(
             f"{live.path} is mounted read-only, so its mode and owner cannot change; nothing was"

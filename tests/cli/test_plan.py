@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,17 @@ def test_what_stays_other_than_the_spec_has_it_is_not_called_as_it_says(
         "nothing to do; not as the spec says, and left so: volume /mnt/v",
         "looked at again: the host is as the spec says, but for volume /mnt/v",
     ]
+
+
+def test_json_names_what_is_left_though_the_plan_did_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known, found = (Unchanged(Kind.VOLUME, path, "why", False) for path in ("/mnt/v", "/mnt/w"))
+    before = HostPlan("spec", (ObjectPlan(Kind.VOLUME, "/mnt/v", unchanged=(known,)),))
+    after = replace(before, objects=(ObjectPlan(Kind.VOLUME, "/mnt", unchanged=(known, found)),))
+    _conclude(Applied(before, (), (), (), after), as_json=True)
+    said = json.loads(capsys.readouterr().out)["unchanged"]
+    assert [each["subject"] for each in said] == ["/mnt/v", "/mnt/w"]
 
 
 @pytest.mark.parametrize("umask", ["0", "077"])

@@ -168,6 +168,16 @@ def test_what_was_not_there_to_be_read_is_no_word_against_the_rest() -> None:
     assert "->" not in text(held_back)
 
 
+def test_a_full_disk_wants_room_and_no_other_folder() -> None:
+    """Who may write there is not sent elsewhere."""
+    full = measured(file_source=None, file_note="only 0 B may be used here", fio=())
+    said = text(full)
+    assert "-> give it room, or more time: --seconds, or say what is required" in said
+    small_note = "fewer than 32 files are here, and there is no room, or no time, to make some"
+    said = text(replace(full, small=None, small_note=small_note, dataset=DataSet(0, True, 0)))
+    assert "  -> give it room, or more time: --seconds\n" in said and "may write" not in said
+
+
 def test_a_verdict_in_spite_of_a_doubt_tells_of_it() -> None:
     busy = small_files(cold=(small_run(8, 5000, load=Load(0.99, None)),))
     said = text(measured(small=busy), "1800")

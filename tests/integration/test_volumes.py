@@ -199,7 +199,7 @@ def test_to_make_one_writable_changes_nothing_else(
     """Nor gives it what its line in fstab has of its own."""
     path = safe_dir / "v"
     before = mounted(request(path))
-    line = making_writable(str(path))
+    line = making_writable(str(path), before.options)
     (tmp_path / "fstab").write_text(f"hostprep {path} tmpfs size=1m,nr_inodes=99,nofail 0 0\n")
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path / "fstab"))
     subprocess.run(line.replace(",rw,", ",ro,"), shell=True, check=True)

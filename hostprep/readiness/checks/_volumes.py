@@ -51,7 +51,7 @@ class VolumeLook:
         """Return the line for one that is read-only, which no mount of hostprep's lifts."""
         if self.live is None or "ro" not in self.live.options:
             return ()
-        return (making_writable(self.spec.path),)
+        return (making_writable(self.spec.path, self.live.options),)
 
     def changing(self, lines: tuple[str, ...], hint: str | None = None) -> Remedy:
         """Return ``lines``, which change it to its size of the spec; or what is to come first."""
@@ -104,53 +104,42 @@ def freeing_memory(too_little: str) -> Remedy:
     )
 
 
-def too_little_memory(context: Context) -> dict[str, str]:
-    """Return, by path, the sum by which `hostprep mount` would refuse a volume of the spec.
+def too_little_memory(volume: VolumeSpec, context: Context) -> str | None:
+    """Return the sum by which `hostprep mount` of it alone would be refused now.
 
-    What one of them takes is not there for the next, as for `hostprep apply`; those that shrink are
-    the first. None where it cannot be reckoned: who tries it is told.
+    None where it would not be, or where that cannot be reckoned: who tries it is told.
     """
-    spec = context.spec
-    if spec is None:
-        return {}
     try:
-        headroom = context.headroom
-        if context.euid != 0:  # it is root who mounts, outside of this job
-            headroom = headroom.machine or headroom
-        promised = {each.path: each.live.promised_bytes for each in context.volumes if each.live}
-        now = {each.path: context.live(each.path) for each in spec.volumes}
+        headroom, live = context.headroom, context.live(volume.path)
+        others = [each.live for each in context.volumes if each.live and each.path != volume.path]
     except HostprepError:
-        return {}
-    then = {
-        each.path: _promised_then(each, each.size_bytes(headroom.ram_bytes), now[each.path])
-        for each in spec.volumes
-    }
-    more = {path: then[path] - (live.promised_bytes if live else 0) for path, live in now.items()}
-    found: dict[str, str] = {}
-    for path in sorted(more, key=lambda path: more[path] > 0):
-        others = sum(size for other, size in promised.items() if other != path)
-        budget = RamBudget(
-            growth_bytes=then[path],
-            available_bytes=headroom.available_bytes,
-            reserve_bytes=default_reserve(headroom.ram_bytes),
-            available_from=headroom.available_from,
-            promised_bytes=others,
-        )
-        if more[path] > 0 and not budget.fits:
-            found[path] = arithmetic(budget)
-        else:
-            promised[path] = then[path]
-    return found
+        return None
+    if context.euid != 0:  # it is root who mounts, outside of this job
+        headroom = headroom.machine or headroom
+    size_bytes = volume.size_bytes(headroom.ram_bytes)
+    if live is not None and _same(volume, live.size_bytes, size_bytes):
+        size_bytes = live.size_bytes
+    growth_bytes = _growth_bytes(volume, size_bytes, live)
+    budget = RamBudget(
+        growth_bytes=growth_bytes,
+        available_bytes=headroom.available_bytes,
+        reserve_bytes=default_reserve(headroom.ram_bytes),
+        available_from=headroom.available_from,
+        promised_bytes=sum(each.promised_bytes for each in others),
+    )
+    return arithmetic(budget) if growth_bytes and not budget.fits else None
 
 
-def _promised_then(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) -> int:
-    """Return what the volume may come to take beside what it holds, once it is as wanted."""
+def _growth_bytes(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) -> int:
+    """Return what it may yet take once it is as wanted; 0 where it gets no more than it has."""
     inodes = volume.inodes or default_inodes(size_bytes)
     if live is None:
         return size_bytes + inodes * INODE_BYTES
-    grows = size_bytes > live.size_bytes
-    inodes = max(live.inodes or 0, inodes if grows or volume.inodes else 0) - live.used_inodes
-    return max(0, size_bytes - live.used_bytes) + inodes * INODE_BYTES
+    grows, allowed = size_bytes > live.size_bytes, live.inodes or 0
+    inodes = max(allowed, inodes if grows or volume.inodes else 0)
+    if not grows and inodes == allowed:
+        return 0
+    return max(0, size_bytes - live.used_bytes) + (inodes - live.used_inodes) * INODE_BYTES
 
 
 def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
@@ -165,7 +154,6 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
     # Of "size=50%" in fstab the kernel takes the machine's RAM, whoever mounts it.
     machine_bytes = (headroom.machine or headroom).ram_bytes
     lines = {entry.simple_target: entry for entry in context.fstab if entry.owner_id is not None}
-    too_little = too_little_memory(context)
     looks = []
     for volume in context.spec.volumes:
         live = context.live(volume.path)
@@ -181,7 +169,7 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
                 owner=None if volume.owner is None else owner_of(volume.owner),
                 noauto=volume.path in lines and "noauto" in lines[volume.path].options,
                 limited=is_limited(volume, context),
-                too_little=too_little.get(volume.path),
+                too_little=too_little_memory(volume, context),
             )
         )
     return tuple(looks)

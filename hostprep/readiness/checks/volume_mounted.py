@@ -64,13 +64,10 @@ def look(context: Context) -> Facts:
     spec = context.spec
     if spec is None:
         return Facts(None)
-    too_little = too_little_memory(context)
-    return Facts(
-        tuple(_look_at(context, spec, each, too_little.get(each.path)) for each in spec.volumes)
-    )
+    return Facts(tuple(_look_at(context, spec, each) for each in spec.volumes))
 
 
-def _look_at(context: Context, spec: Spec, volume: VolumeSpec, too_little: str | None) -> Place:
+def _look_at(context: Context, spec: Spec, volume: VolumeSpec) -> Place:
     over = mounted_over(volume.path, context.mounts)
     if mount := mount_at(volume.path, context.mounts):
         return Place(volume, mount.fstype, over)
@@ -80,6 +77,7 @@ def _look_at(context: Context, spec: Spec, volume: VolumeSpec, too_little: str |
         if each.volume == volume.path and ask_source(context, each.source).state == "fine"
     )
     names, limited = _names_in(context, volume.path), is_limited(volume, context)
+    too_little = too_little_memory(volume, context)
     return Place(volume, None, over, stage, names, limited, too_little)
 
 

@@ -42,11 +42,12 @@ _NAMES_A_SLOW_TASK = 32
 # BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; directories of other file systems that have it have two names.
 _GAP_INODE = 2
 _GAP = "what is in a subvolume of its own, which the Btrfs snapshot does not hold"
-# What Linux opens by one path (PATH_MAX). Deeper ones can be made, and each has all the names above
-# it in its own: a few thousand folders without a file would take all the memory.
+# What Linux opens by one name (PATH_MAX), which is of bytes: no fewer than the characters that are
+# counted here. Deeper paths can be made, and each has all the names above it in its own: a few
+# thousand folders without a file would take all the memory.
 _LONGEST_PATH = 4095
 _TOO_DEEP = (
-    f"its path is longer than {_LONGEST_PATH} characters: no program could open what is in it"
+    f"its path is longer than {_LONGEST_PATH:,} characters, which no program opens by one name"
 )
 # Only what was waited for that long in all is no matter of a busy processor.
 _LEAST_WAIT_SECONDS = 0.1

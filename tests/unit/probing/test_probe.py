@@ -133,6 +133,24 @@ def test_where_the_storage_is_slow_made_files_do_not_stand_for_those_that_are_he
     assert epoch.epoch_note != "there is no data set under the path"
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (errno.ENOSPC, "there is no room to write here (No space left on device)"),
+        (errno.EROFS, "nothing can be written here (Read-only file system)"),
+    ],
+)
+def test_a_full_disk_is_not_called_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, said: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("hostprep.probing.phases.own_folder", refuse)
+    found = Phases(target(str(tmp_path)), Settings(seconds=5), Silent()).run()
+    assert said in (found.small_note or "") and said in (found.file_note or "")
+
+
 def test_files_that_cannot_be_read_are_not_called_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

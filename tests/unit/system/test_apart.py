@@ -137,6 +137,7 @@ def test_a_time_in_which_nothing_of_ours_ran_is_seen(halt_seconds: str, said: st
         "import math, os, signal, time\n"
         "from hostprep.system.apart import WorkHalted, work_apart\n"
         "def work(tell):\n"
+        "    time.sleep(0.3)\n"  # on a busy machine the parent has not looked at the clock yet
         "    os.kill(os.getppid(), signal.SIGSTOP)\n"
         "    time.sleep(1.2)\n"
         "    os.kill(os.getppid(), signal.SIGCONT)\n"

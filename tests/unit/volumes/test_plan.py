@@ -218,14 +218,18 @@ def test_a_second_run_changes_nothing_and_needs_no_budget() -> None:
 
 
 def test_a_volume_that_somebody_made_read_only_stays_so_and_is_told_of() -> None:
-    options = ("ro", *LIVE.options[1:])
+    options = ("ro", *LIVE.options[1:], "nosymfollow")
     closed = replace(MOUNTED, live=replace(LIVE, options=options))
     plan = plan_volume(REQUEST, closed)
     assert plan.refusal is None and not plan.changes
-    assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted, but read-only"]
-    assert [f"`{making_writable(PATH)}`" in each for each in plan.warnings] == [True]
+    line = making_writable(PATH, options)
+    assert line.startswith("mount -o remount,rw,nosuid,") and ",nosymfollow " in line
+    words = f"it is read-only, and stays so: `{line}` lifts that"
+    assert [(each.reason, each.as_wanted) for each in plan.unchanged] == [(words, False)]
+    assert [f"`{line}`" in each for each in plan.warnings] == [True]
     grown = plan_volume(replace(REQUEST, size_bytes=9 * GIB), closed)
     assert grown.remount_options is not None and "ro" in grown.remount_options
+    assert not any(each.as_wanted for each in grown.unchanged)
     assert "cannot change" in refusal(replace(REQUEST, mode=0o700), closed)
     assert "cannot change" in refusal(replace(REQUEST, gid=50), closed)
 
