@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.test_stage_cut_short import killed
 from tests.kit.acls import ACCESS_ACL, access_acl
-from tests.kit.converging import apply, plan, write_spec
+from tests.kit.converging import QUIET, apply, plan, write_spec
 from tests.kit.stagecraft import NOBODY, hostprep, run_hostprep
 
 _READ_ALL = ("sh", "-c", 'find "$0" -type f -exec cat {} + 2>/dev/null || true')
@@ -24,6 +24,7 @@ _READ_ALL = ("sh", "-c", 'find "$0" -type f -exec cat {} + 2>/dev/null || true')
 @pytest.fixture(autouse=True)
 def _open_places(state: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTPREP_RUN_DIR", str(safe_dir / "run"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(safe_dir / "units"))
 
 
 @pytest.fixture
@@ -102,6 +103,39 @@ def test_what_is_a_groups_is_for_the_group(source: Path, target: Path, state: Pa
     member = ("setpriv", "--reuid=65534", "--regid=65534", "--groups=4321", "--")
     assert "000.bin" in _seen(state, *member)
     assert _check(*member)["status"] == "PASS"
+
+
+def test_what_is_closed_is_open_to_its_owner(
+    source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
+) -> None:
+    subprocess.run(["chown", "-R", "1234:1234", source], check=True)
+    os.mkfifo(source / "class-1/pipe-of-4711")
+    target.mkdir()
+    spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
+    apply(spec)
+    assert "patient" not in _seen(state) and "4711" not in _seen(state)
+    owner = ("setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", "--")
+    if "patient-0815" not in _seen(state, *owner):
+        (manifest,) = state.glob("datasets/*/manifest.jsonl")
+        with pytest.raises(OSError, match="not supported"):
+            os.setxattr(manifest, ACCESS_ACL, access_acl(0o600, user=1234, permissions=0o4))
+        pytest.skip("this file system has no ACLs")
+    assert "4711" in _seen(state, *owner)
+    assert all(path.stat().st_uid == 0 for path in state.rglob("*"))
+    looked = hostprep("stage", source, "--to", target, "--dry-run", prefix=owner)
+    assert looked["would_change"] is False
+    assert _check(*owner)["status"] == "PASS"
+    assert _status(target, *owner)["freshness"] == "fresh"
+    assert hostprep("plan", spec, *QUIET, prefix=owner)["changes"] == []
+    before = {path: path.stat().st_ctime_ns for path in state.glob("datasets/*/*")}
+    assert plan(spec)["changes"] == []
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    after = {path: path.stat().st_ctime_ns for path in state.glob("datasets/*/*")}
+    assert after == before, "it is as it is to be"
+    (closed / "patient-0816").write_bytes(b"new")
+    os.chown(closed / "patient-0816", 1234, 1234)
+    hostprep("stage", source, "--to", target)
+    assert "patient-0816" in _seen(state, *owner) and "patient" not in _seen(state)
 
 
 def test_an_acl_counts_as_closed(source: Path, target: Path, state: Path) -> None:
