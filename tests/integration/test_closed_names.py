@@ -69,18 +69,32 @@ def test_others_are_told_all_but_the_names(
     assert "xxh3sum:" in seen and "patient" not in seen and "4711" not in seen
     found = _status(target, *NOBODY)
     assert (found["state"], found["freshness"]) == ("staged", "unknown")
-    assert found["reason"].startswith("data has folders that are closed to this user")
+    assert found["reason"].startswith("data has folders that are closed to some")
     assert found["hint"].startswith("run it with sudo")
     assert hostprep("wait", "data", prefix=NOBODY)["datasets"][0]["ready"]
     check = _check(*NOBODY)
     assert check["status"] == "SKIP"
-    assert check["message"].startswith("data has folders that are closed to this user")
+    assert check["message"].startswith("data has folders that are closed to some")
     assert "check as root" in check["message"]
     error = hostprep("stage", source, "--to", target, "--dry-run", prefix=NOBODY, expect=1)
-    assert "closed to this user" in error["error"]["message"]
+    assert "not for this user" in error["error"]["message"]
     assert _check()["status"] == "PASS"
     mine = _status(target)
     assert (mine["freshness"], mine["hint"]) == ("fresh", None)
+
+
+def test_a_plan_of_who_may_not_read_them_leaves_that_to_root(
+    source: Path, closed: Path, target: Path, safe_dir: Path
+) -> None:
+    target.mkdir()
+    spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
+    apply(spec)
+    for line in (("plan", spec), ("apply", spec, "--yes")):
+        found = hostprep(*line, *QUIET, prefix=NOBODY)
+        (kept,) = found["unchanged"]
+        assert "root can tell" in kept["reason"] and found["changes"] == []
+    done = run_hostprep("plan", spec, *QUIET, prefix=NOBODY)
+    assert "is not for this user" in done.stdout + done.stderr
 
 
 def test_what_is_open_and_an_empty_closed_folder_are_for_all(
