@@ -173,7 +173,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         return look
     if plan.is_fresh:
         left = _left_beside(request)
-        if left is None and names_are_open(plan):
+        if left is None and _names_are_open(plan):
             return dataclasses.replace(
                 look,
                 action="close the list of its files on record",
@@ -202,6 +202,12 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         action=action_of(plan),
         reason=reason_of(plan),
     )
+
+
+def _names_are_open(plan: StagePlan) -> bool:
+    with contextlib.suppress(OSError, HostprepError):  # of copies that went meanwhile
+        return names_are_open(plan)
+    return False
 
 
 def _left_beside(request: StageRequest) -> str | None:

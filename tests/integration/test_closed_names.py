@@ -5,6 +5,7 @@ A spy reads all that hostprep keeps, as nobody: the names in folders that the so
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from hostprep.staging.record.readers import ROOT, let_read
 from tests.integration.test_stage_cut_short import killed
-from tests.kit.acls import ACCESS_ACL, access_acl
+from tests.kit.acls import ACCESS_ACL, access_acl, try_acl
 from tests.kit.converging import QUIET, apply, plan, write_spec
 from tests.kit.stagecraft import NOBODY, hostprep, run_hostprep
 
@@ -153,13 +155,34 @@ def test_what_is_closed_is_open_to_its_owner(
 
 
 def test_an_acl_counts_as_closed(source: Path, target: Path, state: Path) -> None:
-    try:
-        os.setxattr(source / "class-1", ACCESS_ACL, access_acl(0o755, user=65534, permissions=0))
-    except OSError:
-        pytest.skip("this file system has no ACLs")
+    try_acl(source / "class-1", access_acl(0o755, user=65534, permissions=0))
     assert (source / "class-1").stat().st_mode & 0o055 == 0o055
     hostprep("stage", source, "--to", target)
     assert _modes(state) == 0o600
+    (manifest,) = state.glob("datasets/*/manifest.jsonl")
+    manifest.chmod(0o644)  # as of an earlier version
+    hostprep("stage", source, "--to", target)
+    assert _modes(state) == 0o600
+
+
+def test_readers_that_cannot_be_given_are_tried_without_a_new_record(
+    source: Path, closed: Path, target: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (source, closed):
+        folder.chmod(0o750)
+        os.chown(folder, 0, 4321)
+
+    def not_here(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage)
+    (record,) = state.glob("datasets/*/dataset.json")
+    before = record.stat().st_ino
+    let_read(record.with_name("manifest.jsonl"), ROOT)
+    monkeypatch.setattr(os, "fchown", not_here)
+    assert hostprep(*stage)["changed"] is False
+    assert (_modes(state), record.stat().st_ino) == (0o600, before)
 
 
 def test_a_folder_above_the_copies_closes_them_too(source: Path, target: Path, state: Path) -> None:
@@ -222,10 +245,14 @@ def test_what_earlier_versions_left_open_is_closed_by_the_next_run(
     assert "4711" in skipped.read_text()
 
 
+@pytest.mark.parametrize("way", ["mode", "acl"])
 def test_apply_closes_them_as_well(
-    source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
+    way: str, source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
 ) -> None:
     target.mkdir()
+    if way == "acl":
+        closed.chmod(0o755)
+        try_acl(closed, access_acl(0o755, user=65534, permissions=0))
     spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
     apply(spec)
     assert plan(spec)["changes"] == []

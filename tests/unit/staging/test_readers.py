@@ -44,7 +44,7 @@ from hostprep.staging.record.records import (
 )
 from hostprep.staging.record.skipped import nameless
 from hostprep.staging.source.scan import scan_tree
-from tests.kit.acls import ACCESS_ACL, access_acl
+from tests.kit.acls import ACCESS_ACL, access_acl, try_acl
 from tests.unit.staging.test_diff import entry, recorded
 from tests.unit.staging.test_manifest import a_record
 
@@ -167,13 +167,6 @@ def test_what_was_left_out_is_in_a_folder_too(open_folder: Path) -> None:
 def test_an_acl_closes(place: str, open_folder: Path) -> None:
     try_acl(open_folder / place, access_acl(0o755, user=8, permissions=0))
     assert _who_may_list(open_folder) == ROOT
-
-
-def try_acl(path: Path, acl: bytes) -> None:
-    try:
-        os.setxattr(path, ACCESS_ACL, acl)
-    except OSError:
-        pytest.skip("this file system has no ACLs")
 
 
 def _read(home: Path) -> Readers:
