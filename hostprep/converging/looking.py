@@ -24,7 +24,7 @@ from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, plan_stage
 from hostprep.staging.plans.space import check_space
-from hostprep.staging.record.records import load_record
+from hostprep.staging.record.records import ClosedManifest, load_record
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.source.opening import check_name
 from hostprep.staging.target.owned import private_name
@@ -58,6 +58,15 @@ class Looker:
             return self._plan(spec, source, parent, source)
         except (NoAnswer, SourceAway) as problem:
             return _without_source(spec, problem)
+        except ClosedManifest as closed:
+            return DatasetLook(
+                spec,
+                f"{parent.rstrip('/')}/{spec.name}",
+                reason="on record; whether it is whole and fresh, root can tell",
+                warnings=(f"{closed.found}",),
+                source=source,
+                origin=source,
+            )
         except HostprepError as problem:
             return DatasetLook(spec, spec.target, problem=problem)
 
@@ -164,7 +173,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         return look
     if plan.is_fresh:
         left = _left_beside(request)
-        if left is None and names_are_open(plan):
+        if left is None and _names_are_open(plan):
             return dataclasses.replace(
                 look,
                 action="close the list of its files on record",
@@ -193,6 +202,12 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         action=action_of(plan),
         reason=reason_of(plan),
     )
+
+
+def _names_are_open(plan: StagePlan) -> bool:
+    with contextlib.suppress(OSError, HostprepError):  # of copies that went meanwhile
+        return names_are_open(plan)
+    return False
 
 
 def _left_beside(request: StageRequest) -> str | None:

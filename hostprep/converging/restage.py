@@ -11,6 +11,8 @@ import os
 import shlex
 import shutil
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from hostprep.converging.boot_record import (
     BootNote,
@@ -30,7 +32,8 @@ from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
 from hostprep.staging.publishing.listable import who_may_list
-from hostprep.staging.record.readers import ALL
+from hostprep.staging.record.manifest import manifest_path
+from hostprep.staging.record.readers import ALL, readers_of
 from hostprep.staging.record.records import folder, load_record
 from hostprep.staging.shortfall import cure_of, shortfall_of
 from hostprep.staging.stage import carry_out
@@ -203,7 +206,16 @@ def _request(record: BootRecord) -> StageRequest:
 def _stage(record: BootRecord, request: StageRequest, again: str, observer: Observer) -> Restaged:
     check_places(record, again)
     before = _digest_before(record)
-    with plan_stage(request, observer) as plan:
+    manifest = manifest_path(folder(request.name, request.target))
+    earlier = readers_of(manifest) if manifest.exists() else None
+    with ExitStack() as stack:
+        with _names_kept(record, again, lambda: earlier != ALL):
+            plan = stack.enter_context(plan_stage(request, observer))
+
+        def closed() -> bool:
+            now = who_may_list(plan.scan, None, request.parent)
+            return earlier not in (None, ALL) or now != ALL
+
         if plan.volume is not None and plan.volume.changes:
             steps = "; ".join(change.action for change in plan.volume.changes)
             raise Refused(
@@ -215,18 +227,38 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
             raise Refused(
                 plan.refusal.message, f"mend that (a larger volume, for instance), then {again}"
             )
-        result = carry_out(plan, observer)
+        with _names_kept(record, again, closed):
+            result = carry_out(plan, observer)
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
         named = f" The first is {first.path}: {first.reason}."
-        if who_may_list(plan.scan, None, request.parent) == ALL:
-            shortfall.message += named
-        else:  # who looks in the journal may read it, but not all who read the note
+        if closed():  # who looks in the journal may read it, but not all who read the note
             shortfall.add_note(named)
+        else:
+            shortfall.message += named
         shortfall.hint = shortfall.spec_hint = f"{cure_of(result.skipped)}, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest
     return Restaged(result, changed, _summary(result, changed))
+
+
+@contextmanager
+def _names_kept(record: BootRecord, again: str, closed: Callable[[], bool]) -> Iterator[None]:
+    """Have the journal alone tell of an error in the body where names are ``closed`` to some.
+
+    All may read the note, and most errors of staging name an entry.
+    """
+    try:
+        yield
+    except Exception as error:
+        if closed():
+            reason = f"it could not be staged; the journal of {record.unit} says why"
+            if isinstance(error, HostprepError):
+                error.add_note(f": {error.message}")
+                error.message, error.spec_hint = reason, f"mend that, then {again}"
+            else:
+                error.add_note(reason)
+        raise
 
 
 def _digest_before(record: BootRecord) -> str | None:
@@ -273,6 +305,8 @@ def _told(error: BaseException, again: str) -> tuple[str, str | None]:
         return error.message, error.spec_hint
     if isinstance(error, KeyboardInterrupt):
         return "the run that staged it was stopped", again
+    if notes := getattr(error, "__notes__", ()):
+        return notes[0], None
     return f"unexpected {type(error).__name__}: {error}", None
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from hostprep.staging.failures import gone
-from hostprep.staging.model import StageResult
+from hostprep.staging.model import StageRequest, StageResult
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, result_of, still_there
 from hostprep.staging.planning import StagePlan
@@ -15,10 +17,11 @@ from hostprep.staging.preparing import open_target
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.manifest import manifest_path
-from hostprep.staging.record.readers import are_roots, common, let_read, readers_of
+from hostprep.staging.record.readers import Readers, are_roots, common, let_read, readers_of
 from hostprep.staging.record.records import Record, folder, save_record
 from hostprep.staging.record.skipped import skipped_path
 from hostprep.staging.target.owned import private_name
+from hostprep.staging.target.place import open_parent
 from hostprep.staging.target.private import not_removed, sweep
 from hostprep.staging.tasks import Copied
 from hostprep.volumes.model import LiveVolume
@@ -29,13 +32,8 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
     request = plan.request
     parent_fd = open_target(plan)
     try:
-        published_fd = open_published(parent_fd, request.name)
-        if published_fd is None:
-            raise gone(request)
-        try:
+        with _published(parent_fd, request) as published_fd:
             put_readers_right(plan, published_fd)
-        finally:
-            os.close(published_fd)
         try:
             sweep(parent_fd, request.target)
         except OSError as error:  # all is whole where its file system is read-only too
@@ -47,14 +45,33 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
     return concluded(plan, there)
 
 
+@contextmanager
+def _published(parent_fd: int, request: StageRequest) -> Iterator[int]:
+    published_fd = open_published(parent_fd, request.name)
+    if published_fd is None:
+        raise gone(request)
+    try:
+        yield published_fd
+    finally:
+        os.close(published_fd)
+
+
 def names_are_open(plan: StagePlan) -> bool:
-    """Whether root's records tell names to who may not list them, as those of earlier versions."""
-    if plan.previous is None or not are_roots(
-        home := folder(plan.request.name, plan.request.target)
-    ):
+    """Whether root's records tell names to who may not list them, as those of earlier versions.
+
+    Changes nothing. Raises ``HostprepError`` or ``OSError`` where the copies cannot be opened.
+    """
+    request = plan.request
+    home = folder(request.name, request.target)
+    if plan.previous is None or not are_roots(home):
         return False
     now = readers_of(manifest_path(home))
-    return common(now, who_may_list(plan.scan, None, plan.request.parent)) != now
+    parent_fd = open_parent(request.parent)
+    try:
+        with _published(parent_fd, request) as published_fd:
+            return common(now, who_may_list(plan.scan, published_fd, request.parent)) != now
+    finally:
+        os.close(parent_fd)
 
 
 def put_readers_right(plan: StagePlan, published_fd: int) -> None:
@@ -67,13 +84,17 @@ def put_readers_right(plan: StagePlan, published_fd: int) -> None:
     if record is None or not are_roots(home):
         return
     files = [manifest_path(home), *([skipped_path(home)] if record.skipped else [])]
-    for copies in (None, published_fd):
-        readers = who_may_list(plan.scan, copies, request.parent)
-        if all(path.exists() and readers_of(path) == readers for path in files):
-            return
+    readers = who_may_list(plan.scan, published_fd, request.parent)
+    if _are_for(readers, files):
+        return
     with suppress(OSError):  # of a disk that is read-only, or full
         let_read(files[0], readers)
-        save_record(record, durable=not plan.in_ram)
+        if not _are_for(readers_of(files[0]), files):  # as far as readers could be given
+            save_record(record, durable=not plan.in_ram)
+
+
+def _are_for(readers: Readers, files: Sequence[Path]) -> bool:
+    return all(path.exists() and readers_of(path) == readers for path in files)
 
 
 def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Record) -> bool:

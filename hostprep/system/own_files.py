@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from hostprep.system.acls import ACCESS_ACL, for_reader
 from hostprep.system.flushing import flush_directory
 
 _UNWRITTEN = re.compile(r"\..+\.[0-9a-f]{8}")
@@ -23,11 +24,12 @@ def write_atomically(
     durable: bool,
     mode: int = 0o666,
     gid: int | None = None,
+    uid: int | None = None,
 ) -> None:
     """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
 
     The umask takes from its ``mode``, which it has before anything is in it; where that is meant
-    for the group ``gid``, from its end on.
+    for the group ``gid``, or the user ``uid`` may read it too, from its end on.
 
     ``durable`` waits for the disk. What describes a tmpfs need not outlive a power cut, which its
     data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
@@ -36,15 +38,15 @@ def write_atomically(
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
 
     def create(name: str, flags: int) -> int:
-        return os.open(name, flags, mode if gid is None else 0o600)
+        return os.open(name, flags, mode if gid is None and uid is None else 0o600)
 
     try:
         with open(temporary, "xb", buffering=1024 * 1024, opener=create) as file:
             for part in parts:
                 file.write(part)
             file.flush()
-            if gid is not None:
-                give_to_group(file.fileno(), gid, mode)
+            if gid is not None or uid is not None:
+                give_to(file.fileno(), mode, gid, uid)
             if durable:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -57,14 +59,21 @@ def write_atomically(
         raise
 
 
-def give_to_group(descriptor: int, gid: int, mode: int) -> None:
-    """Give an open file to a group, with a mode that is meant for that one.
+def give_to(descriptor: int, mode: int, gid: int | None, uid: int | None) -> None:
+    """Give an open file, its owner's alone, to the group that ``mode`` is meant for, and to a user.
 
-    It stays as it is where that cannot be, as in a container that does not know the group.
+    The user gets an ACL and never the file, which would be the user's to change then. It stays as
+    it is where that cannot be, as in a container that does not know the group, or without ACLs.
     """
-    with suppress(OSError):
-        os.fchown(descriptor, -1, gid)
-        os.fchmod(descriptor, mode)
+    group = False
+    if gid is not None:
+        with suppress(OSError):
+            os.fchown(descriptor, -1, gid)
+            group = True
+            os.fchmod(descriptor, mode)
+    if uid is not None:
+        with suppress(OSError):
+            os.setxattr(descriptor, ACCESS_ACL, for_reader(uid, group=group))
 
 
 def remove_unwritten(folder: Path) -> None:

@@ -5,6 +5,7 @@ A spy reads all that hostprep keeps, as nobody: the names in folders that the so
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from hostprep.staging.record.readers import ROOT, let_read
 from tests.integration.test_stage_cut_short import killed
-from tests.kit.acls import ACCESS_ACL, access_acl
-from tests.kit.converging import apply, plan, write_spec
+from tests.kit.acls import ACCESS_ACL, access_acl, try_acl
+from tests.kit.converging import QUIET, apply, plan, write_spec
 from tests.kit.stagecraft import NOBODY, hostprep, run_hostprep
 
 _READ_ALL = ("sh", "-c", 'find "$0" -type f -exec cat {} + 2>/dev/null || true')
@@ -24,6 +26,7 @@ _READ_ALL = ("sh", "-c", 'find "$0" -type f -exec cat {} + 2>/dev/null || true')
 @pytest.fixture(autouse=True)
 def _open_places(state: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTPREP_RUN_DIR", str(safe_dir / "run"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(safe_dir / "units"))
 
 
 @pytest.fixture
@@ -68,18 +71,32 @@ def test_others_are_told_all_but_the_names(
     assert "xxh3sum:" in seen and "patient" not in seen and "4711" not in seen
     found = _status(target, *NOBODY)
     assert (found["state"], found["freshness"]) == ("staged", "unknown")
-    assert found["reason"].startswith("data has folders that are closed to this user")
+    assert found["reason"].startswith("data has folders that are closed to some")
     assert found["hint"].startswith("run it with sudo")
     assert hostprep("wait", "data", prefix=NOBODY)["datasets"][0]["ready"]
     check = _check(*NOBODY)
     assert check["status"] == "SKIP"
-    assert check["message"].startswith("data has folders that are closed to this user")
+    assert check["message"].startswith("data has folders that are closed to some")
     assert "check as root" in check["message"]
     error = hostprep("stage", source, "--to", target, "--dry-run", prefix=NOBODY, expect=1)
-    assert "closed to this user" in error["error"]["message"]
+    assert "not for this user" in error["error"]["message"]
     assert _check()["status"] == "PASS"
     mine = _status(target)
     assert (mine["freshness"], mine["hint"]) == ("fresh", None)
+
+
+def test_a_plan_of_who_may_not_read_them_leaves_that_to_root(
+    source: Path, closed: Path, target: Path, safe_dir: Path
+) -> None:
+    target.mkdir()
+    spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
+    apply(spec)
+    for line in (("plan", spec), ("apply", spec, "--yes")):
+        found = hostprep(*line, *QUIET, prefix=NOBODY)
+        (kept,) = found["unchanged"]
+        assert "root can tell" in kept["reason"] and found["changes"] == []
+    done = run_hostprep("plan", spec, *QUIET, prefix=NOBODY)
+    assert "is not for this user" in done.stdout + done.stderr
 
 
 def test_what_is_open_and_an_empty_closed_folder_are_for_all(
@@ -104,14 +121,68 @@ def test_what_is_a_groups_is_for_the_group(source: Path, target: Path, state: Pa
     assert _check(*member)["status"] == "PASS"
 
 
-def test_an_acl_counts_as_closed(source: Path, target: Path, state: Path) -> None:
-    try:
-        os.setxattr(source / "class-1", ACCESS_ACL, access_acl(0o755, user=65534, permissions=0))
-    except OSError:
+def test_what_is_closed_is_open_to_its_owner(
+    source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
+) -> None:
+    subprocess.run(["chown", "-R", "1234:1234", source], check=True)
+    os.mkfifo(source / "class-1/pipe-of-4711")
+    target.mkdir()
+    spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
+    apply(spec)
+    assert "patient" not in _seen(state) and "4711" not in _seen(state)
+    owner = ("setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", "--")
+    if "patient-0815" not in _seen(state, *owner):
+        (manifest,) = state.glob("datasets/*/manifest.jsonl")
+        with pytest.raises(OSError, match="not supported"):
+            os.setxattr(manifest, ACCESS_ACL, access_acl(0o600, user=1234, permissions=0o4))
         pytest.skip("this file system has no ACLs")
+    assert "4711" in _seen(state, *owner)
+    assert all(path.stat().st_uid == 0 for path in state.rglob("*"))
+    looked = hostprep("stage", source, "--to", target, "--dry-run", prefix=owner)
+    assert looked["would_change"] is False
+    assert _check(*owner)["status"] == "PASS"
+    assert _status(target, *owner)["freshness"] == "fresh"
+    assert hostprep("plan", spec, *QUIET, prefix=owner)["changes"] == []
+    before = {path: path.stat().st_ctime_ns for path in state.glob("datasets/*/*")}
+    assert plan(spec)["changes"] == []
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    after = {path: path.stat().st_ctime_ns for path in state.glob("datasets/*/*")}
+    assert after == before, "it is as it is to be"
+    (closed / "patient-0816").write_bytes(b"new")
+    os.chown(closed / "patient-0816", 1234, 1234)
+    hostprep("stage", source, "--to", target)
+    assert "patient-0816" in _seen(state, *owner) and "patient" not in _seen(state)
+
+
+def test_an_acl_counts_as_closed(source: Path, target: Path, state: Path) -> None:
+    try_acl(source / "class-1", access_acl(0o755, user=65534, permissions=0))
     assert (source / "class-1").stat().st_mode & 0o055 == 0o055
     hostprep("stage", source, "--to", target)
     assert _modes(state) == 0o600
+    (manifest,) = state.glob("datasets/*/manifest.jsonl")
+    manifest.chmod(0o644)  # as of an earlier version
+    hostprep("stage", source, "--to", target)
+    assert _modes(state) == 0o600
+
+
+def test_readers_that_cannot_be_given_are_tried_without_a_new_record(
+    source: Path, closed: Path, target: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (source, closed):
+        folder.chmod(0o750)
+        os.chown(folder, 0, 4321)
+
+    def not_here(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage)
+    (record,) = state.glob("datasets/*/dataset.json")
+    before = record.stat().st_ino
+    let_read(record.with_name("manifest.jsonl"), ROOT)
+    monkeypatch.setattr(os, "fchown", not_here)
+    assert hostprep(*stage)["changed"] is False
+    assert (_modes(state), record.stat().st_ino) == (0o600, before)
 
 
 def test_a_folder_above_the_copies_closes_them_too(source: Path, target: Path, state: Path) -> None:
@@ -174,10 +245,14 @@ def test_what_earlier_versions_left_open_is_closed_by_the_next_run(
     assert "4711" in skipped.read_text()
 
 
+@pytest.mark.parametrize("way", ["mode", "acl"])
 def test_apply_closes_them_as_well(
-    source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
+    way: str, source: Path, closed: Path, target: Path, state: Path, safe_dir: Path
 ) -> None:
     target.mkdir()
+    if way == "acl":
+        closed.chmod(0o755)
+        try_acl(closed, access_acl(0o755, user=65534, permissions=0))
     spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
     apply(spec)
     assert plan(spec)["changes"] == []

@@ -19,10 +19,13 @@ from typing import Any
 
 import pytest
 
+from hostprep.converging import restage as restaging
 from hostprep.converging.boot_facts import gather_boot
 from hostprep.converging.boot_record import load_boot_record, save_boot_record
 from hostprep.converging.boot_units import apply_boot, plan_boot
+from hostprep.errors import HostprepError
 from hostprep.spec.model import DatasetSpec
+from hostprep.staging.observer import Silent
 from tests.kit.automounter import automounted
 from tests.kit.converging import apply, plan, write_spec
 from tests.kit.failing_fs import Rule, failing_fs
@@ -330,6 +333,29 @@ def test_a_source_that_cannot_be_read_in_places_fails_it(host: Host) -> None:
         assert "class-1" not in str(only_dataset()), "all may read the note"
         fs.tell()
         assert run_hostprep("restage", "data").returncode == 0
+
+
+@pytest.mark.parametrize("step", ["plan_stage", "carry_out"])
+@pytest.mark.parametrize("kind", [HostprepError, ValueError])
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_what_fails_names_nothing_of_closed_folders_in_the_note(
+    step: str, kind: type[Exception], mode: int, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.source.chmod(mode)
+    host.prepare()
+    host.reboot()
+
+    def fails(*_: object) -> None:
+        raise kind("a/b appeared")
+
+    monkeypatch.setattr(restaging, step, fails)
+    with pytest.raises(kind) as caught:
+        restaging.restage("data", Silent())
+    (note,) = (path.read_text() for path in host.run.rglob("data.json"))
+    assert ("a/b" in note) == (mode == 0o755)
+    assert ("the journal of hostprep-" in note) == (mode == 0o700)
+    if isinstance(caught.value, HostprepError):
+        assert "a/b appeared" in caught.value.message, "the journal has it"
 
 
 def test_killed_in_the_middle_it_says_so_and_can_be_run_again(host: Host) -> None:

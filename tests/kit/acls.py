@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from pathlib import Path
+
+import pytest
 
 ACCESS_ACL = "system.posix_acl_access"
 _NOBODY = 0xFFFFFFFF
@@ -22,3 +26,11 @@ def access_acl(mode: int, *, user: int, permissions: int = 0o5) -> bytes:
         (0x20, mode & 0o7, _NOBODY),
     )
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def try_acl(path: Path, acl: bytes) -> None:
+    """Set an ACL, or skip the test where the file system has none."""
+    try:
+        os.setxattr(path, ACCESS_ACL, acl)
+    except OSError:
+        pytest.skip("this file system has no ACLs")

@@ -265,8 +265,7 @@ def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
 
 def not_for_us(dataset: DatasetLook, closed: str) -> Finding:
     """Return the SKIP for a data set of which this user may not know what is in it."""
-    message = f"{closed}: check as root, or as a user who may list all of its folders."
-    return Finding(Status.SKIP, dataset.subject, message)
+    return Finding(Status.SKIP, dataset.subject, f"{closed}: check as root.")
 
 
 def staging_anew(dataset: DatasetLook) -> Remedy:

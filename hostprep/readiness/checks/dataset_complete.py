@@ -87,7 +87,7 @@ and says how many; `--full` takes up to 30 s.
 
 **FAIL** something is missing or was changed on the target. **UNKNOWN** the target, the manifest or
 hostprep's record cannot be read, or did not answer. **SKIP** no data set is staged, or it has
-folders that are closed to whoever asks, and with them its manifest.
+folders that are closed to some, and its manifest is not for whoever asks.
 
 The same `hostprep stage` that staged it brings it right; it copies only what differs. Files that
 others put there are no fault, and stay. Where the manifest is missing or damaged, nobody knows

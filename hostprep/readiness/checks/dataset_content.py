@@ -154,7 +154,7 @@ another order.
 
 **FAIL** a file is not what was staged. **UNKNOWN** the target, the manifest or hostprep's
 record cannot be read. **SKIP** it was staged with `--verify none`, so no hash is known, or it has
-folders that are closed to whoever asks, and with them its manifest.
+folders that are closed to some, and its manifest is not for whoever asks.
 
 `hostprep stage ... --full-check` reads source and copy again, and copies what differs. Where it
 comes back, test the memory (memtest86+) or the disk (`smartctl -a`).

@@ -150,8 +150,8 @@ and says how many; `--full` takes up to 30 s. A source that hangs is left alone:
 **FAIL** the source has files that were changed, added or removed since, or the spec names another
 source than the one that it was staged from. **UNKNOWN** it could not be compared, or hostprep's
 record cannot be read. **SKIP** there is nothing to compare: no data set is staged, or its source
-does not answer or holds nothing, and HP014 says why; or it has folders that are closed to whoever
-asks, and with them its manifest.
+does not answer or holds nothing, and HP014 says why; or it has folders that are closed to some, and
+its manifest is not for whoever asks.
 
 The same `hostprep stage` brings the copy up to date; it copies only what changed.
 """,

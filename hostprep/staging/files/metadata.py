@@ -9,9 +9,9 @@ from array import array
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
-from hostprep.staging.files.acls import ACCESS_ACL, without_acl
 from hostprep.staging.files.holding import OWNER, holding, is_full
 from hostprep.staging.model import RANGE_BYTES, Verify
+from hostprep.system.acls import ACCESS_ACL, without_acl
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 

@@ -13,10 +13,10 @@ from stat import S_IFREG
 
 import xxhash
 
-from hostprep.staging.files.acls import ACCESS_ACL
 from hostprep.staging.files.metadata import CopyStyle, is_carried
 from hostprep.staging.model import Verify, is_kept_time
 from hostprep.staging.tree import Plain
+from hostprep.system.acls import ACCESS_ACL
 
 TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Up to this size malloc keeps the memory of a bytes object for the next one.

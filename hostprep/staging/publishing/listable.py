@@ -48,9 +48,9 @@ def _one_by_one(scan: Scan, tree_fd: int | None, parent: str) -> Iterator[Reader
     holding = _holding(scan)
     if not holding <= scan.directories.keys():  # one that the target could not hold
         yield ROOT
-    found = {(entry.mode, entry.gid) for path, entry in scan.directories.items() if path in holding}
-    for mode, gid in found:
-        yield who_may(LIST, mode, gid)
+    folders = (entry for path, entry in scan.directories.items() if path in holding)
+    for mode, uid, gid in {(entry.mode, entry.uid, entry.gid) for entry in folders}:
+        yield who_may(LIST, mode, uid, gid)
     above = Path(os.path.realpath(parent))
     for folder in (above, *above.parents):
         yield _on_target(PASS, str(folder))

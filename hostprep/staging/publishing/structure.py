@@ -8,7 +8,6 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
-from hostprep.staging.files.acls import ACCESS_ACL, narrowed
 from hostprep.staging.files.holding import (
     FOLDER_NAME,
     HARD_LINKS,
@@ -26,6 +25,7 @@ from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line, encode_record, join_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
+from hostprep.system.acls import ACCESS_ACL, narrowed
 from hostprep.system.trees import DirCache, above, join
 
 

@@ -282,8 +282,9 @@ def write_manifest(
     ``readers`` are those of root's.
     """
     record_folder.mkdir(parents=True, exist_ok=True)
-    mode, gid = as_kept(record_folder, readers)
-    write_atomically(manifest_path(record_folder), parts, durable=durable, mode=mode, gid=gid)
+    mode, gid, uid = as_kept(record_folder, readers)
+    path = manifest_path(record_folder)
+    write_atomically(path, parts, durable=durable, mode=mode, gid=gid, uid=uid)
 
 
 def _open_to_append(path: str, flags: int, mode: int) -> int:
@@ -304,7 +305,7 @@ def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: boo
     Root's is root's alone from then on: what is added may be in folders that are closed by now.
     """
     path = manifest_path(record_folder)
-    mode, _ = as_kept(record_folder, ROOT)
+    mode = as_kept(record_folder, ROOT).mode
     try:
         if mode == ROOT.mode:
             _close(path, durable=durable)

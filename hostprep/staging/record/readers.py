@@ -3,60 +3,75 @@
 Any user asks whether a data set is there and whole. But a folder may be closed to some, and what
 tells of what is in it must be closed to them too. So the files with names are root's alone while a
 run is at work or was cut short, when nobody else needs them, and from its end on they are for those
-who may list every folder with something in it. A user's own records are as the umask has them.
+who may list every folder with something in it: all, a group, or the user who owns what is closed.
+A user's own records are as the umask has them.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from hostprep.system.accounts import has_acl
-from hostprep.system.own_files import give_to_group
+from hostprep.system.acls import ACCESS_ACL, reader_in
+from hostprep.system.own_files import give_to
 
 
 class Readers(NamedTuple):
-    """Who may read a file of root's: its ``mode``, and its group where that matters."""
+    """Who may read a file of root's: its ``mode``, its group where that matters, and a user.
+
+    ``uid`` is one who may read it beside those, by an ACL.
+    """
 
     mode: int
     gid: int | None = None
+    uid: int | None = None
 
 
 ALL = Readers(0o644)
 ROOT = Readers(0o600)
 # Of a user's own files; the umask takes from it.
 _AS_EVER = Readers(0o666)
+# Root needs no leave, and an owner whom a container does not know has the id of nobody there.
+_NO_USERS = (0, 65534)
 LIST = 0o5
 PASS = 0o1
 
 
-def who_may(bits: int, mode: int, gid: int) -> Readers:
-    """Return who may do what ``bits`` say with a folder; its owner alone counts as nobody.
-
-    Where an ACL says more than its mode, ask for nobody.
-    """
+def who_may(bits: int, mode: int, uid: int, gid: int) -> Readers:
+    """Return who may do what ``bits`` say with a folder of a user and a group."""
     group = mode >> 3 & bits == bits
     if group and mode & bits == bits:
         return ALL
-    return Readers(0o640, gid) if group else ROOT
+    owner = mode >> 6 & bits == bits and uid not in _NO_USERS
+    return _closed(gid if group else None, uid if owner else None)
 
 
 def who_may_here(bits: int, place: str | int) -> Readers:
-    """Return the same of a folder that is there, by its path or open, with its ACL.
+    """Return the same of a folder that is there, by its path or open.
 
-    Raises ``OSError`` where it is not.
+    An ACL may say less than its mode, but for the owner, who alone counts then. Raises ``OSError``
+    where it is not.
     """
     status = os.stat(place)
-    return ROOT if has_acl(place) else who_may(bits, status.st_mode, status.st_gid)
+    mode = status.st_mode & 0o700 if has_acl(place) else status.st_mode
+    return who_may(bits, mode, status.st_uid, status.st_gid)
 
 
 def common(some: Readers, others: Readers) -> Readers:
     """Return who is among both."""
     if ALL in (some, others):
         return some if others == ALL else others
-    return some if some == others else ROOT
+    return _closed(
+        some.gid if some.gid == others.gid else None, some.uid if some.uid == others.uid else None
+    )
+
+
+def _closed(gid: int | None, uid: int | None) -> Readers:
+    return Readers(0o600 if gid is None else 0o640, gid, uid)
 
 
 def as_kept(record_folder: Path, wanted: Readers) -> Readers:
@@ -76,15 +91,27 @@ def readers_of(path: Path) -> Readers:
     except FileNotFoundError:
         return ROOT
     mode = stat.S_IMODE(status.st_mode) & 0o666
+    if mode == 0o640 and (known := _known_acl(path)):  # of which the mask is the group's bits
+        uid, group = known
+        return _closed(status.st_gid if group else None, uid)
     return Readers(mode, status.st_gid if mode & 0o044 == 0o040 else None)
+
+
+def _known_acl(path: Path) -> tuple[int, bool] | None:
+    try:
+        return reader_in(os.getxattr(path, ACCESS_ACL))
+    except OSError:
+        return None  # it has none
 
 
 def let_read(path: Path, readers: Readers) -> None:
     """Give a file that is there to other readers."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        os.fchmod(descriptor, readers.mode if readers.gid is None else ROOT.mode)
-        if readers.gid is not None:
-            give_to_group(descriptor, readers.gid, readers.mode)
+        mode, gid, uid = readers
+        os.fchmod(descriptor, mode if gid is None else ROOT.mode)
+        with suppress(OSError):  # there was none, or there can be none
+            os.removexattr(descriptor, ACCESS_ACL)
+        give_to(descriptor, mode, gid, uid)
     finally:
         os.close(descriptor)

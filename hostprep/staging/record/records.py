@@ -125,11 +125,10 @@ class ClosedManifest(HostprepError):
 
     def __init__(self, record: Record) -> None:
         self.found = (
-            f"{record.name} has folders that are closed to this user, and so is the list of what"
-            " was staged"
+            f"{record.name} has folders that are closed to some, and the list of what was staged is"
+            " not for this user"
         )
-        hint = "run it with sudo, or as a user who may list all of its folders"
-        super().__init__(f"{self.found}; nothing was changed.", hint)
+        super().__init__(f"{self.found}; nothing was changed.", "run it with sudo")
 
 
 def is_roots(record: Record) -> bool:

@@ -34,9 +34,9 @@ def keep_skipped(
         path.unlink(missing_ok=True)
         return
     readers = readers_of(manifest_path(record_folder)) if done else ROOT
-    mode, gid = as_kept(record_folder, readers)
+    mode, gid, uid = as_kept(record_folder, readers)
     text = json.dumps([asdict(item) for item in skipped], indent=2)
-    write_atomically(path, [text.encode()], durable=durable, mode=mode, gid=gid)
+    write_atomically(path, [text.encode()], durable=durable, mode=mode, gid=gid, uid=uid)
 
 
 def nameless(item: Skipped) -> Skipped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hostprep.staging.files.acls import narrowed
+from hostprep.system.acls import narrowed
 from tests.kit.acls import access_acl
 
 _READS = access_acl(0o750, user=7)  # and then the mode shows 0o770

@@ -44,12 +44,14 @@ from hostprep.staging.record.records import (
 )
 from hostprep.staging.record.skipped import nameless
 from hostprep.staging.source.scan import scan_tree
-from tests.kit.acls import ACCESS_ACL, access_acl
+from tests.kit.acls import ACCESS_ACL, access_acl, try_acl
 from tests.unit.staging.test_diff import entry, recorded
 from tests.unit.staging.test_manifest import a_record
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root's records are root's to make")
 LAB = Readers(0o640, 7)
+HERS = Readers(0o600, None, 1234)
+LAB_AND_HERS = Readers(0o640, 7, 1234)
 ONE = encode_line("", [recorded(entry("old"))])
 
 
@@ -58,27 +60,37 @@ ONE = encode_line("", [recorded(entry("old"))])
     [
         (LIST, 0o755, ALL),
         (LIST, 0o1777, ALL),
-        (LIST, 0o750, LAB),
-        (LIST, 0o751, LAB),
-        (LIST, 0o705, ROOT),  # its group is kept out
-        (LIST, 0o711, ROOT),
-        (LIST, 0o744, ROOT),
-        (LIST, 0o700, ROOT),
+        (LIST, 0o750, LAB_AND_HERS),
+        (LIST, 0o751, LAB_AND_HERS),
+        (LIST, 0o705, HERS),  # its group is kept out
+        (LIST, 0o711, HERS),
+        (LIST, 0o744, HERS),
+        (LIST, 0o700, HERS),
+        (LIST, 0o300, ROOT),
+        (LIST, 0o350, LAB),
         (PASS, 0o711, ALL),
-        (PASS, 0o710, LAB),
-        (PASS, 0o744, ROOT),
+        (PASS, 0o710, LAB_AND_HERS),
+        (PASS, 0o744, HERS),
+        (PASS, 0o600, ROOT),
     ],
 )
 def test_who_may_is_told_by_the_mode(bits: int, mode: int, readers: Readers) -> None:
-    assert who_may(bits, stat.S_IFDIR | mode, 7) == readers
+    assert who_may(bits, stat.S_IFDIR | mode, 1234, 7) == readers
+
+
+@pytest.mark.parametrize("uid", [0, 65534])
+def test_root_and_who_is_not_known_are_no_owners(uid: int) -> None:
+    assert who_may(LIST, 0o700, uid, 7) == ROOT
 
 
 def test_common_are_those_of_both() -> None:
     other = Readers(0o640, 8)
-    for some in (ALL, LAB, ROOT):
+    for some in (ALL, LAB, HERS, LAB_AND_HERS, ROOT):
         assert common(ALL, some) == common(some, ALL) == common(some, some) == some
         assert common(ROOT, some) == common(some, ROOT) == ROOT
-    assert common(LAB, other) == ROOT
+    assert common(LAB, other) == common(LAB, HERS) == ROOT
+    assert common(HERS, Readers(0o600, None, 1235)) == ROOT
+    assert common(LAB_AND_HERS, HERS) == HERS and common(LAB, LAB_AND_HERS) == LAB
 
 
 @pytest.fixture
@@ -128,6 +140,23 @@ def test_each_folder_with_something_in_it_counts(
 
 
 @as_root
+@pytest.mark.parametrize("acl", [False, True])
+def test_the_one_who_owns_all_closed_folders_counts(acl: bool, open_folder: Path) -> None:
+    for closed in ("source/a", "target/a", "."):
+        os.chown(open_folder / closed, 1234, 1234)
+        (open_folder / closed).chmod(0o700)
+    if acl:
+        try_acl(open_folder / "target/a", access_acl(0o700, user=8, permissions=0))
+    assert _who_may_list(open_folder) == HERS
+    (open_folder / "target/a").chmod(0o300)
+    assert _who_may_list(open_folder) == ROOT
+    (open_folder / "target/a").chmod(0o700)
+    os.chown(open_folder / "target/a/b", 1235, 1235)
+    (open_folder / "target/a/b").chmod(0o700)
+    assert _who_may_list(open_folder) == ROOT
+
+
+@as_root
 def test_what_was_left_out_is_in_a_folder_too(open_folder: Path) -> None:
     os.mkfifo(open_folder / "source/lost+found/pipe")
     assert _who_may_list(open_folder) == ROOT
@@ -136,10 +165,7 @@ def test_what_was_left_out_is_in_a_folder_too(open_folder: Path) -> None:
 @as_root
 @pytest.mark.parametrize("place", ["target/a", "."])
 def test_an_acl_closes(place: str, open_folder: Path) -> None:
-    try:
-        os.setxattr(open_folder / place, ACCESS_ACL, access_acl(0o755, user=8, permissions=0))
-    except OSError:
-        pytest.skip("this file system has no ACLs")
+    try_acl(open_folder / place, access_acl(0o755, user=8, permissions=0))
     assert _who_may_list(open_folder) == ROOT
 
 
@@ -168,6 +194,39 @@ def test_a_manifest_is_for_its_readers_and_closed_while_it_grows(tmp_path: Path)
     manifest_path(home).unlink()
     extend_manifest(home, [ONE], durable=False)
     assert _read(home) == ROOT
+
+
+@as_root
+def test_a_user_may_read_and_has_nothing_to_change(tmp_path: Path) -> None:
+    home = tmp_path / "state/datasets/x"
+    write_manifest(home, [ONE], durable=False)
+    path = manifest_path(home)
+    try_acl(path, access_acl(0o600, user=8, permissions=0o4))
+    for readers in (HERS, LAB_AND_HERS, LAB, HERS, ALL, ROOT, HERS):
+        let_read(path, readers)
+        assert _read(home) == readers
+        has_acl = ACCESS_ACL in os.listxattr(path)
+        assert has_acl == (readers.uid is not None)
+    write_manifest(home, [ONE], durable=False, readers=LAB_AND_HERS)
+    assert _read(home) == LAB_AND_HERS and path.stat().st_uid == 0
+    extend_manifest(home, [ONE], durable=False)
+    assert _read(home) == ROOT and ACCESS_ACL not in os.listxattr(path)
+    let_read(path, HERS)
+    path.chmod(0o600)  # closes it, by the mask of the ACL
+    assert _read(home) == ROOT
+
+
+@as_root
+def test_without_acls_a_user_gets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", unknown)
+    home = tmp_path / "state/datasets/x"
+    write_manifest(home, [ONE], durable=False, readers=HERS)
+    assert _read(home) == ROOT
+    write_manifest(home, [ONE], durable=False, readers=LAB_AND_HERS)
+    assert _read(home) == LAB
 
 
 @as_root
@@ -229,6 +288,6 @@ def test_a_manifest_that_is_closed_is_said_to_be(monkeypatch: pytest.MonkeyPatch
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(records, "ManifestIndex", closed)
-    with pytest.raises(ClosedManifest, match="closed to this user") as caught:
+    with pytest.raises(ClosedManifest, match="not for this user") as caught:
         manifest_of(a_record())
     assert isinstance(caught.value, HostprepError) and "sudo" in f"{caught.value.hint}"

@@ -8,6 +8,7 @@ import struct
 ACCESS_ACL = "system.posix_acl_access"
 _HEADER, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")  # tag, permissions, id
 _OWNER, _NAMED_USER, _OWNING_GROUP, _NAMED_GROUP, _MASK, _OTHERS = 1, 2, 4, 8, 16, 32
+_VERSION, _READ = 2, 0o4
 _NOBODY = 0xFFFFFFFF  # the id of entries that have none
 
 
@@ -42,6 +43,27 @@ def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes |
     if acl is None and wanted_acl is not None:
         return mode & (without_acl(wanted_mode, wanted_acl) | 0o700)
     return mode & 0o700
+
+
+def for_reader(uid: int, *, group: bool) -> bytes:
+    """Return the ACL of a file that its owner may write and ``uid``, and its group, may read."""
+    entries = (
+        (_OWNER, 0o6, _NOBODY),
+        (_NAMED_USER, _READ, uid),
+        (_OWNING_GROUP, _READ if group else 0, _NOBODY),
+        (_MASK, _READ, _NOBODY),
+        (_OTHERS, 0, _NOBODY),
+    )
+    return _HEADER.pack(_VERSION) + b"".join(_ENTRY.pack(*entry) for entry in entries)
+
+
+def reader_in(acl: bytes) -> tuple[int, bool] | None:
+    """Return what ``for_reader`` made an ACL of; None where it is another."""
+    named = [who for tag, _, who in _entries_in(acl) if tag == _NAMED_USER]
+    for group in (False, True):
+        if len(named) == 1 and acl == for_reader(named[0], group=group):
+            return named[0], group
+    return None
 
 
 def _permissions(mode: int, acl: bytes | None) -> dict[tuple[int, int], int]:
