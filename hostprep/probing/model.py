@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage
 from hostprep.host.block_health import Health
@@ -16,7 +18,7 @@ ENGINE = "libaio"
 LARGE_BYTES = 16 * MIB
 # Why no files could be made: elsewhere on the storage they can, or wherever there is room.
 NOT_WRITABLE = "nothing can be written here"
-NO_ROOM = "there is no room to write here"
+_NO_ROOM = "there is no room to write here"
 # Slower storage than this is taken for one that hangs: what is under way has to arrive in time.
 SLOWEST_BYTES_PER_S = 1_000_000
 # The rates that a requirement, or a doubt, may be about.
@@ -281,3 +283,9 @@ class Measured:
         """Return the faster random pass."""
         runs = [run for run in self.fio if run.pattern == "randread"]
         return max(runs, key=lambda run: run.iops, default=None)
+
+
+def no_folder(error: OSError) -> str:
+    """Return why nothing is written below the path, by what making a folder there failed with."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{_NO_ROOM if full else NOT_WRITABLE} ({error.strerror})"

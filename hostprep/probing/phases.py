@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Sequence
@@ -30,13 +29,12 @@ from hostprep.probing.layout import (
 from hostprep.probing.model import (
     DEPTHS,
     LARGE_BYTES,
-    NO_ROOM,
-    NOT_WRITABLE,
     SEQUENTIAL_BLOCK_BYTES,
     Measured,
     Settings,
     SmallFiles,
     Target,
+    no_folder,
 )
 from hostprep.probing.observer import Observer
 from hostprep.probing.others import PLAIN
@@ -93,8 +91,7 @@ class Phases:
             try:
                 folder = stack.enter_context(own_folder(Path(self.path)))
             except OSError as error:
-                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-                note = f"{NO_ROOM if full else NOT_WRITABLE} ({error.strerror})"
+                note = no_folder(error)
             small, small_note, dataset_note = self.measure_small(found, folder, note)
             file, source, note = self.find_large(found, folder, note)
             if file is not None:
