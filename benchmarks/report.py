@@ -23,6 +23,11 @@ _FRONT = re.compile(r"(<!-- from benchmarks/results.json -->\n)(.*?)(<!-- to her
 _OVER_AT_ONCE_SECONDS = 0.1
 
 
+def host_of(result: dict[str, Any]) -> str:
+    """Return what a result was measured on, whichever Python ran there."""
+    return str(result["machine"]).rsplit(", Python ", 1)[0]
+
+
 def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
     """Write the tables of all results to ``path``, those of a machine together."""
     parts = [_HEAD]
@@ -46,7 +51,7 @@ def front_table(results: list[dict[str, Any]]) -> str:
     for result in (each for found in machines.values() for each in found):
         ours, name, seconds = _against_best(result) or (0.0, "", 0.0)
         if seconds > _OVER_AT_ONCE_SECONDS:
-            cells.setdefault(result["title"], {})[result["machine"]] = (
+            cells.setdefault(result["title"], {})[host_of(result)] = (
                 f"{ours:.2f} s, `{_name(name)}` {seconds:.2f} s: **{seconds / ours:.1f}x**"
             )
     lines = [f"| | {' | '.join(processors)} |", "|---" * (len(machines) + 1) + "|"]
@@ -60,7 +65,7 @@ def _by_machine(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]
     """Return the results of each machine, the one with the most of them first."""
     machines: dict[str, list[dict[str, Any]]] = {}
     for result in results:
-        machines.setdefault(result["machine"], []).append(result)
+        machines.setdefault(host_of(result), []).append(result)
     return dict(sorted(machines.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
@@ -114,7 +119,8 @@ def _section(result: dict[str, Any]) -> str:
     lines = [
         f"### {result['title']}",
         "",
-        f"{result['date']}; {_rounds(result)} rounds; memory before each run:"
+        f"{result['date']}; Python {result['machine'].rsplit(', Python ', 1)[1]};"
+        f" {_rounds(result)} rounds; memory before each run:"
         f" {result.get('memory', 'as the run before left it')}.",
         "",
         "| | seconds | times hostprep | CPU seconds | peak memory |",

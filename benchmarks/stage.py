@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks import data, peers
 from benchmarks.measure import Run, compact, drop_caches, machine, measure, warm
-from benchmarks.report import write_front, write_readme
+from benchmarks.report import host_of, write_front, write_readme
 
 HERE = Path(__file__).parent
 VOLUME = Path("/mnt/hostprep")
@@ -185,14 +185,17 @@ def warm_up() -> None:
 
 
 def keep(result: dict[str, object]) -> None:
-    """Put a scenario's result in place of this machine's earlier one; write the tables again."""
+    """Put a scenario's result in place of this machine's earlier one; write the tables again.
+
+    Also of one by another Python: what is kept is what was measured last.
+    """
     path = HERE / "results.json"
     results = json.loads(path.read_text()) if path.exists() else []
-    same = result["name"], result["machine"]
-    results = [other for other in results if (other["name"], other["machine"]) != same]
+    same = result["name"], host_of(result)
+    results = [other for other in results if (other["name"], host_of(other)) != same]
     results.append(result)
     order = [scenario.name for scenario in SCENARIOS]
-    results.sort(key=lambda other: (other["machine"], order.index(other["name"])))
+    results.sort(key=lambda other: (host_of(other), order.index(other["name"])))
     path.write_text(json.dumps(results, indent=1) + "\n")
     write_readme(HERE / "README.md", results)
     write_front(HERE.parent / "README.md", results)
