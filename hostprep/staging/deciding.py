@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
@@ -290,7 +291,6 @@ def _plan_files(
         if published_fd is not None and previous is not None:
             manifest = manifest_of(previous)
         stack.callback(manifest.close)
-        full_check = request.full_check and published_fd is not None
         # By which an interrupted run's copies would be taken up, their source not read again.
         journal = ManifestIndex([] if request.full_check else journals)
         stack.callback(journal.close)
@@ -314,20 +314,27 @@ def _plan_files(
         found = plan()
         if damaged := damage(previous, manifest, found.strangers):
             raise damaged
-        if full_check and published_fd is not None:
+        if request.full_check and published_fd is not None:
             differing = check_kept(
                 found, source_fd, published_fd, cores(), observer, gentle=request.gentle
             )
             if differing:
-                read, suspect = found.kept_paths(), {each.path for each in differing}
-                found = plan(frozenset(suspect))
-                # In the place of what is copied now, another of its hard links may be kept, which
-                # was to be copied before, and so was not read.
-                while unread := found.kept_paths() - read:
-                    suspect |= unread
-                    found = plan(frozenset(suspect))
+                found = _plan_again(plan, found.kept_paths(), {each.path for each in differing})
             found.full_check, found.differing = True, differing
         return found
+
+
+def _plan_again(
+    plan: Callable[[frozenset[str]], CopyPlan], read: Set[str], suspect: set[str]
+) -> CopyPlan:
+    """Return a plan that copies what is ``suspect``, and keeps nothing that was not ``read``."""
+    found = plan(frozenset(suspect))
+    # In the place of what is copied now, another of its hard links may be kept, which was to be
+    # copied before, and so was not read.
+    while unread := found.kept_paths() - read:
+        suspect |= unread
+        found = plan(frozenset(suspect))
+    return found
 
 
 def _in_ram(path: str) -> bool:
