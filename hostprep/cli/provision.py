@@ -119,15 +119,10 @@ def _variables(
     spec: str | None, *, prune: bool, waves: int, wheelhouse: Path | None
 ) -> dict[str, Any]:
     """Return what the roles are given; what was not said here may be said in the inventory."""
+    from hostprep.cli.spec import spec_file
     from hostprep.fleet.sending import spec_for_hosts
-    from hostprep.spec import SYSTEM_SPEC, find_spec
 
-    path = Path(spec) if spec is not None else find_spec()
-    if path is None:
-        raise UsageError(
-            f"there is no spec file: neither ./hostprep.yml nor {SYSTEM_SPEC}.",
-            "name one: hostprep provision -i INVENTORY SPEC",
-        )
+    path = spec_file(spec, "name one: hostprep provision -i INVENTORY SPEC")
     sections = spec_for_hosts(path, named=spec is not None, prune=prune)
     variables: dict[str, Any] = {"hostprep_spec": sections}
     if prune:

@@ -24,23 +24,26 @@ spec_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+# What helps where there is no spec file.
+_INIT = "`hostprep spec init` writes one; `hostprep spec schema` describes it to your editor"
 
 
 def wanted_spec(path: str | None) -> Spec:
     """Return the spec in the file that the user named, or in the one that is found."""
     from hostprep.spec import load_spec
 
-    return load_spec(_spec_file(path), named=path is not None)
+    return load_spec(spec_file(path), named=path is not None)
 
 
-def _spec_file(path: str | None) -> Path:
+def spec_file(path: str | None, hint: str = _INIT) -> Path:
+    """Return the file that the user named, or the one that is found; `hint` where there is none."""
     from hostprep.spec import SYSTEM_SPEC, find_spec
 
     file = Path(path) if path is not None else find_spec()
     if file is None:
         raise UsageError(
             f"there is no spec file: neither ./hostprep.yml nor {SYSTEM_SPEC}.",
-            "`hostprep spec init` writes one; `hostprep spec schema` describes it to your editor",
+            hint,
         )
     return file
 
@@ -53,7 +56,7 @@ def check(
     """Say what the spec file names, or list every mistake in it."""
     from hostprep.spec import SpecError, load_spec
 
-    file = _spec_file(path)
+    file = spec_file(path)
     try:
         spec = load_spec(file, named=path is not None)
     except SpecError as error:

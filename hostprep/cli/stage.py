@@ -105,31 +105,21 @@ def stage(
     from hostprep.cli.output import tell_of_waiting
     from hostprep.cli.stage_run import stage_all
     from hostprep.host.answering import wait_for_answers
-    from hostprep.staging.model import ORDERS, StageRequest, Verify
-    from hostprep.staging.source.opening import check_name
+    from hostprep.staging.model import StageRequest, Verify
     from hostprep.system.gentle import step_behind
     from hostprep.system.links import real_path
 
-    if (to_tmpfs is None) == (to is None):
-        raise UsageError("say where to stage to, and in one way.", _ways())
-    if to is not None and (at is not None or fstab):
-        raise UsageError(
-            "--at and --fstab go with --to-tmpfs, not with --to.",
-            "they are about the volume that it mounts; leave them out",
-        )
-    if verify not in list(Verify):
-        raise UsageError(f"{verify!r} is no way to verify.", "accepted: readback, inflight, none")
-    if gentle and readers not in (None, 1):
-        raise UsageError(
-            f"--gentle is one reader, and --readers {readers} more.", "leave one of them out"
-        )
-    if full_check and verify == Verify.NONE:
-        raise UsageError(
-            "--full-check compares by hashes, which --verify none does not take.",
-            "leave one of them out",
-        )
-    if order not in (None, *ORDERS):
-        raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
+    _check_options(
+        to_tmpfs=to_tmpfs,
+        at=at,
+        to=to,
+        fstab=fstab,
+        verify=verify,
+        full_check=full_check,
+        readers=readers,
+        order=order,
+        gentle=gentle,
+    )
     size_bytes = None if to_tmpfs is None else volume_bytes(to_tmpfs)
     reserve_bytes = None if reserve is None else size_in_bytes(reserve)
     if to_tmpfs is not None and not dry_run:
@@ -151,14 +141,9 @@ def stage(
     requests = []
     for path, spec_name in found:
         real = real_path(path)
-        given = name if name is not None else spec_name
-        if given is None and real == "/":
-            raise UsageError(
-                "the source / has no name of its own.", "name a SOURCE, or give --name"
-            )
         request = StageRequest(
             source=real,
-            name=check_name(given if given is not None else os.path.basename(real)),
+            name=_name_of(real, spec_name if name is None else name),
             parent=parent,
             volume_size_bytes=size_bytes,
             verify=Verify(verify),
@@ -174,6 +159,52 @@ def stage(
         requests.append(request)
     _check_distinct(requests)
     stage_all(requests, dry_run=dry_run, as_json=as_json, no_wait=no_wait)
+
+
+def _check_options(
+    *,
+    to_tmpfs: str | None,
+    at: str | None,
+    to: str | None,
+    fstab: bool,
+    verify: str,
+    full_check: bool,
+    readers: int | None,
+    order: str | None,
+    gentle: bool,
+) -> None:
+    """Raise ``UsageError`` for a choice that there is not, and for two that exclude each other."""
+    from hostprep.staging.model import ORDERS, Verify
+
+    if (to_tmpfs is None) == (to is None):
+        raise UsageError("say where to stage to, and in one way.", _ways())
+    if to is not None and (at is not None or fstab):
+        raise UsageError(
+            "--at and --fstab go with --to-tmpfs, not with --to.",
+            "they are about the volume that it mounts; leave them out",
+        )
+    if verify not in list(Verify):
+        raise UsageError(f"{verify!r} is no way to verify.", "accepted: readback, inflight, none")
+    if gentle and readers not in (None, 1):
+        raise UsageError(
+            f"--gentle is one reader, and --readers {readers} more.", "leave one of them out"
+        )
+    if full_check and verify == Verify.NONE:
+        raise UsageError(
+            "--full-check compares by hashes, which --verify none does not take.",
+            "leave one of them out",
+        )
+    if order not in (None, *ORDERS):
+        raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
+
+
+def _name_of(source: str, given: str | None) -> str:
+    """Return the data set's name: the ``given`` one, or that of its source, a resolved path."""
+    from hostprep.staging.source.opening import check_name
+
+    if given is None and source == "/":
+        raise UsageError("the source / has no name of its own.", "name a SOURCE, or give --name")
+    return check_name(os.path.basename(source) if given is None else given)
 
 
 def _check_distinct(requests: list[StageRequest]) -> None:

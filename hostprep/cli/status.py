@@ -136,7 +136,7 @@ def _show_dataset(dataset: DatasetStatus, comeback: Comeback | None) -> None:
 
 def _show_comeback(comeback: Comeback) -> None:
     state = comeback.state
-    emit_text(printable(f"  at boot: {state.state.value}: {state.reason}"))
+    emit_text(printable(f"  at boot: {state.stage.value}: {state.reason}"))
     if state.hint:
         emit_text(printable(f"    -> {state.hint}"))
 
@@ -220,7 +220,7 @@ def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
 def _boot_fields(comeback: Comeback) -> dict[str, Any]:
     state = comeback.state
     return {
-        "state": state.state.value,
+        "state": state.stage.value,
         "reason": state.reason,
         "hint": state.hint,
         "unit": comeback.record.unit,

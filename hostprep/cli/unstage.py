@@ -16,6 +16,7 @@ from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
+    from hostprep.cli.progress import ProgressReporter
     from hostprep.staging.record.records import Record
     from hostprep.staging.unstage import UnstageResult
     from hostprep.staging.unstage_plan import UnstagePlan
@@ -49,9 +50,6 @@ def unstage(
     from hostprep.cli.output import tell_of_waiting
     from hostprep.cli.progress import ProgressReporter
     from hostprep.host.answering import wait_for_answers
-    from hostprep.staging.record import records
-    from hostprep.staging.unstage import UnstageResult, unstaged_by_another
-    from hostprep.staging.unstage import unstage as carry_out
     from hostprep.staging.unstage_plan import find_record, plan_forgetting, plan_unstage
     from hostprep.system.locks import lock
 
@@ -87,25 +85,36 @@ def unstage(
             on_wait=reporter.note,
         ),
     ):
-        # Whoever held the lock may have staged it, or unstaged it.
-        found = records.load_record(record.name, record.target)
-        if found is None:
-            plan = plan_forgetting(record, fstab=fstab)
-            result = UnstageResult(record, 0, (), None, None, changed=False, by_another=True)
-            if not forget:
-                result = unstaged_by_another(plan, reporter)
-        elif forget:
-            plan = plan_forgetting(found)
-            records.forget(found)
-            result = UnstageResult(found, 0, (), None, None)
-        else:
-            plan = plan_unstage(found, fstab=fstab, observer=reporter)
-            try:
-                result = carry_out(plan, reporter)
-            except KeyboardInterrupt:
-                hint = "the same command goes on; until then what is left of it takes up space"
-                raise Interrupted("interrupted.", hint) from None
+        plan, result = _unstage(record, reporter, fstab=fstab, forget=forget)
     _conclude(plan, result, boot_service, as_json=as_json, forgotten=forget)
+
+
+def _unstage(
+    record: Record, reporter: ProgressReporter, *, fstab: bool, forget: bool
+) -> tuple[UnstagePlan, UnstageResult]:
+    """Unstage a data set, or forget it; the caller holds its lock."""
+    from hostprep.staging.record import records
+    from hostprep.staging.unstage import UnstageResult, unstaged_by_another
+    from hostprep.staging.unstage import unstage as carry_out
+    from hostprep.staging.unstage_plan import plan_forgetting, plan_unstage
+
+    # Whoever held the lock may have staged it, or unstaged it.
+    found = records.load_record(record.name, record.target)
+    if found is None:
+        plan = plan_forgetting(record, fstab=fstab)
+        if forget:
+            return plan, UnstageResult(record, 0, (), None, None, changed=False, by_another=True)
+        return plan, unstaged_by_another(plan, reporter)
+    if forget:
+        plan = plan_forgetting(found)
+        records.forget(found)
+        return plan, UnstageResult(found, 0, (), None, None)
+    plan = plan_unstage(found, fstab=fstab, observer=reporter)
+    try:
+        return plan, carry_out(plan, reporter)
+    except KeyboardInterrupt:
+        hint = "the same command goes on; until then what is left of it takes up space"
+        raise Interrupted("interrupted.", hint) from None
 
 
 def _boot_service(record: Record) -> str | None:

@@ -73,12 +73,12 @@ def _error(waited: Waited, seconds: float) -> HostprepError:
     state = waited.state
     if waited.timed_out:
         error = HostprepError(
-            f"{waited.name} is not ready after {format_seconds(seconds)}: {state.state.value}:"
+            f"{waited.name} is not ready after {format_seconds(seconds)}: {state.stage.value}:"
             f" {state.reason}",
             state.hint or "give it more time by --timeout; `hostprep status` shows how far it is",
         )
         error.code = "timeout"
-    elif state.state.comes_up:
+    elif state.stage.comes_up:
         error = HostprepError(
             f"{waited.name} is not ready yet: {state.reason}",
             "it may still become so: wait for it by itself",
@@ -94,7 +94,7 @@ def _fields(waited: Waited) -> dict[str, Any]:
         "name": waited.name,
         "target": waited.target,
         "ready": waited.ready,
-        "state": state.state.value,
+        "state": state.stage.value,
         "reason": state.reason,
         "hint": state.hint,
         "timed_out": waited.timed_out,
@@ -105,7 +105,7 @@ def _tell(name: str, state: BootState) -> None:
     """Say how far it is to people at a terminal; of a name that may be mistyped also in a log."""
     from hostprep.converging.boot_state import Stage
 
-    if state.state is Stage.UNKNOWN:
+    if state.stage is Stage.UNKNOWN:
         say(printable(f"hostprep: {name}: {state.reason} yet; waiting for it ({state.hint})"))
     elif sys.stderr.isatty():
-        say(printable(f"{name}: {state.state.value}: {state.reason}"))
+        say(printable(f"{name}: {state.stage.value}: {state.reason}"))

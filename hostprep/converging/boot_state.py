@@ -51,7 +51,7 @@ class BootState:
     ``caveat``, also the end of the reason, says why not all of it was looked at.
     """
 
-    state: Stage
+    stage: Stage
     reason: str
     hint: str | None = None
     caveat: str | None = None

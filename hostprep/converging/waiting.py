@@ -48,7 +48,7 @@ class Waited:
     @property
     def ready(self) -> bool:
         """Whether it may be used now."""
-        return self.state.state is Stage.READY
+        return self.state.stage is Stage.READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ def wait_for(
         states = {each.key: _state(each) for each in known}
         for each in known:
             state, earlier = states[each.key], before.get(each.key)
-            is_news = earlier is None or (state.state, state.reason) != (
-                earlier.state,
+            is_news = earlier is None or (state.stage, state.reason) != (
+                earlier.stage,
                 earlier.reason,
             )
-            if is_news and state.state is not Stage.READY:
+            if is_news and state.stage is not Stage.READY:
                 on_change(each.name, state)
         late = deadline is not None and time.monotonic() >= deadline
         if late or _is_decided(states, before):
@@ -104,7 +104,7 @@ def wait_for(
                     each.name,
                     each.target,
                     states[each.key],
-                    timed_out=late and states[each.key].state.comes_up,
+                    timed_out=late and states[each.key].stage.comes_up,
                 )
                 for each in known
             )
@@ -118,10 +118,10 @@ def _is_decided(states: dict[str, BootState], before: dict[str, BootState]) -> b
     """Whether all are ready, or one of them cannot become so by itself."""
     # One look sees a run that begins or ends meanwhile from both sides: it takes two of a kind.
     lost = any(
-        not state.state.comes_up and state.state is not Stage.READY and before.get(target) == state
+        not state.stage.comes_up and state.stage is not Stage.READY and before.get(target) == state
         for target, state in states.items()
     )
-    return lost or all(state.state is Stage.READY for state in states.values())
+    return lost or all(state.stage is Stage.READY for state in states.values())
 
 
 def _find(word: str, *, may_come: bool) -> _Known:
@@ -173,7 +173,7 @@ def _state(known: _Known) -> BootState:
 
 def _looked_through(known: _Known, state: BootState, deadline: float | None) -> BootState:
     """Return ``state``, or where it is ready and what lies there is not as staged, what it is."""
-    if state.state is not Stage.READY or known.target is None:
+    if state.stage is not Stage.READY or known.target is None:
         return state
     record = load_record(known.name, known.target)
     if record is None:

@@ -244,7 +244,7 @@ def _listed(
         "side": side,
         "directory": os.fspath(directory),
     }
-    with temporary_text(json.dumps(told), suffix=".json") as path:
+    with temporary_text(json.dumps(told)) as path:
         yield path
 
 

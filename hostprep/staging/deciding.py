@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
@@ -12,6 +12,7 @@ from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
 from hostprep.staging.failures import unstage_first
+from hostprep.staging.forbidding import empty_refusal, nested_refusal, ownership_refusal
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, cores, purpose_of, target_lookers
@@ -45,13 +46,11 @@ from hostprep.staging.target.place import (
     unmounted_refusal,
 )
 from hostprep.staging.target.private import TREE, footprint, journals_in, look
-from hostprep.staging.target.strangers import by_another_name
-from hostprep.system.state import state_dir
 from hostprep.system.trees import DIRECTORY_FLAGS
-from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible
-from hostprep.volumes.plan import plan_volume
+from hostprep.volumes.model import RamBudget
+from hostprep.volumes.plan import VolumePlan, plan_volume
 
 
 def decide(
@@ -79,9 +78,9 @@ def decide(
     refusal = (
         (moved_refusal(previous) if previous is not None else None)
         or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
-        or _nested_refusal(request, previous)
-        or _ownership_refusal(request, previous, published_fd)
-        or _empty_refusal(request, scan, previous, published)
+        or nested_refusal(request, previous)
+        or ownership_refusal(request, previous, published_fd)
+        or empty_refusal(request, scan, previous, published)
         or missing_refusal(request, scan, previous, mounts)
     )
     files = (
@@ -104,21 +103,10 @@ def decide(
         order=request.order,
         gentle=request.gentle,
     )
-    volume = budget = None
-    if request.volume_size_bytes is not None:
-        facts = gather(request.parent)
-        volume = plan_volume(volume_request(request, files, facts.live), facts)
-        space = volume_space(request, files, volume)
-        budget = volume.budget
+    volume, space, memory = _room_of(request, files, parent_fd)
+    if volume is not None:
         there = () if volume.refusal is None else staged_in(request.parent)
         refusal = refusal or unstage_first(volume.refusal, there)
-    else:
-        space = directory_space(request, files)
-    # Where a volume is mounted or grown, its own budget has all that is written to it.
-    memory = memory_budget(request, space) if files.copied.files and budget is None else None
-    if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
-        space = reclaiming(space, *footprint(parent_fd, request.name), files)
-        memory = memory and memory_budget(request, space)
     if parent_fd is not None or volume is None:
         refusal = refusal or _read_only_refusal(request, files)
     refusal = refusal or _room_refusal(request, space, previous)
@@ -131,7 +119,7 @@ def decide(
         files=files,
         space=space,
         volume=volume,
-        budget=budget or memory,
+        budget=memory if volume is None else volume.budget or memory,
         storage=storage,
         sample=sample,
         reading=reading,
@@ -143,6 +131,30 @@ def decide(
         seconds=seconds,
         refusal=refusal,
     )
+
+
+def _room_of(
+    request: StageRequest, files: CopyPlan, parent_fd: int | None
+) -> tuple[VolumePlan | None, Space, RamBudget | None]:
+    """Return what is to be done to the volume, the room on the target, and in the memory.
+
+    The last is None where a volume that is mounted or grown has all that is written to it in its
+    own budget, and where nothing is copied.
+    """
+    volume = None
+    if request.volume_size_bytes is None:
+        space = directory_space(request, files)
+    else:
+        facts = gather(request.parent)
+        volume = plan_volume(volume_request(request, files, facts.live), facts)
+        space = volume_space(request, files, volume)
+    memory = None
+    if files.copied.files and (volume is None or volume.budget is None):
+        memory = memory_budget(request, space)
+    if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
+        space = reclaiming(space, *footprint(parent_fd, request.name), files)
+        memory = memory and memory_budget(request, space)
+    return volume, space, memory
 
 
 def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
@@ -170,70 +182,6 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
     if volume is not None:
         check_visible(descriptor, volume, mounts)
     return descriptor
-
-
-def _nested_refusal(request: StageRequest, previous: Record | None) -> Refused | None:
-    """Refuse to stage into the copy of another data set, to which it would be a stranger.
-
-    Not where it lies there from before: then it must be possible to bring it up to date.
-    """
-    ancestor = request.parent
-    while previous is None and ancestor != "/":
-        other = load_record(os.path.basename(ancestor), ancestor)
-        if other is not None and other.phase != "copying" and os.path.isdir(ancestor):
-            return Refused(
-                f"{request.parent} is in the staged copy of {other.name} ({other.target}), where"
-                " nothing else may lie; nothing was changed.",
-                "choose a target beside it; if it is no longer that: hostprep unstage"
-                f" {shlex.quote(other.target)}",
-            )
-        ancestor = os.path.dirname(ancestor)
-    return None
-
-
-def _ownership_refusal(
-    request: StageRequest, previous: Record | None, published_fd: int | None
-) -> Refused | None:
-    if published_fd is None:
-        return None
-    if previous is None or previous.phase == "copying":
-        owner = os.fstat(published_fd).st_uid  # of what is open: whoever has it may move it away
-        whose = "" if owner == os.geteuid() else f", of uid {owner},"
-        renamed = by_another_name(request.name, request.target)
-        return Refused(
-            f"{request.target}{whose} exists and was not staged by hostprep, by its records in"
-            f" {state_dir()}; nothing was changed.",
-            f"choose another --name, or move it away{renamed}",
-            spec_hint=f"choose another `name`, or move it away{renamed}",
-        )
-    if previous.source != request.source:
-        unstaging = f"`hostprep unstage {shlex.quote(request.target)}`"
-        return Refused(
-            f"{request.target} holds what was staged from {previous.source}, not from "
-            f"{request.source}; nothing was changed.",
-            f"choose another --name, or run {unstaging} first",
-            spec_hint=f"choose another `name`, or run {unstaging} first",
-        )
-    return None
-
-
-def _empty_refusal(
-    request: StageRequest, scan: Scan, previous: Record | None, published: bool
-) -> Refused | None:
-    """Refuse a source that has nothing in it, or nothing left: likely it is not mounted now."""
-    if not scan.holds_nothing:
-        return None
-    if previous is None or previous.files == 0 or not published:
-        return Refused(
-            f"the source {request.source} is empty; nothing was changed.",
-            f"is its file system mounted? `findmnt -T {shlex.quote(request.source)}` shows it",
-        )
-    return Refused(
-        f"the source {request.source} is empty, and {format_count(previous.files, 'file')} had been"
-        f" staged from it: {request.target} would be emptied too; nothing was changed.",
-        "mount the source again; if nothing is meant to be left of it: "
-        f"hostprep unstage {shlex.quote(request.target)}",
-    )
 
 
 def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None:
@@ -290,7 +238,6 @@ def _plan_files(
         if published_fd is not None and previous is not None:
             manifest = manifest_of(previous)
         stack.callback(manifest.close)
-        full_check = request.full_check and published_fd is not None
         # By which an interrupted run's copies would be taken up, their source not read again.
         journal = ManifestIndex([] if request.full_check else journals)
         stack.callback(journal.close)
@@ -314,20 +261,27 @@ def _plan_files(
         found = plan()
         if damaged := damage(previous, manifest, found.strangers):
             raise damaged
-        if full_check and published_fd is not None:
+        if request.full_check and published_fd is not None:
             differing = check_kept(
                 found, source_fd, published_fd, cores(), observer, gentle=request.gentle
             )
             if differing:
-                read, suspect = found.kept_paths(), {each.path for each in differing}
-                found = plan(frozenset(suspect))
-                # In the place of what is copied now, another of its hard links may be kept, which
-                # was to be copied before, and so was not read.
-                while unread := found.kept_paths() - read:
-                    suspect |= unread
-                    found = plan(frozenset(suspect))
+                found = _plan_again(plan, found.kept_paths(), {each.path for each in differing})
             found.full_check, found.differing = True, differing
         return found
+
+
+def _plan_again(
+    plan: Callable[[frozenset[str]], CopyPlan], read: Set[str], suspect: set[str]
+) -> CopyPlan:
+    """Return a plan that copies what is ``suspect``, and keeps nothing that was not ``read``."""
+    found = plan(frozenset(suspect))
+    # In the place of what is copied now, another of its hard links may be kept, which was to be
+    # copied before, and so was not read.
+    while unread := found.kept_paths() - read:
+        suspect |= unread
+        found = plan(frozenset(suspect))
+    return found
 
 
 def _in_ram(path: str) -> bool:

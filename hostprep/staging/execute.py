@@ -10,10 +10,11 @@ from time import monotonic
 
 from hostprep.errors import HostprepError
 from hostprep.host.block import SERVED
+from hostprep.staging.checking import check_written
 from hostprep.staging.files.holding import lacks_inodes
 from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
-from hostprep.staging.planning import StagePlan
+from hostprep.staging.planning import StagePlan, timed
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
@@ -83,6 +84,46 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     observer.progress(copied.files, copied.data_bytes)
     copied.processors = meter.time()
     return copied
+
+
+def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Observer) -> None:
+    """Have all that was ``copied`` written to the disk and, where asked for, read back from it.
+
+    What differs is copied once more; what differs again is in ``problems``. Raises
+    ``HostprepError`` where it cannot be written out.
+    """
+
+    def copy_again(files: CopyPlan) -> Copied:
+        again = copy_all(plan, files, private, observer)
+        _write_out(private, plan.request.verify)
+        return again
+
+    observer.phase("sync")
+    with timed(plan.seconds, "sync"):
+        _write_out(private, plan.request.verify)
+    if plan.request.verify is Verify.READBACK:
+        with timed(plan.seconds, "verify"):
+            check_written(
+                plan.source_fd,
+                private,
+                copied,
+                plan.reading.processes,
+                observer,
+                copy_again,
+                gentle=plan.request.gentle,
+            )
+
+
+def _write_out(private: PrivateDir, verify: Verify) -> None:
+    """Have the copies written to the disk, before anything of them is published."""
+    try:
+        sync_file_system(private.fd, "nothing was published")
+    except HostprepError:
+        # The kernel tells of it once, and takes the copies for written from then on. Only a run
+        # that reads them back from the disk sees which are not: no other may take them up.
+        if verify is not Verify.READBACK:
+            private.drop_journals()
+        raise
 
 
 def sync_file_system(descriptor: int, so_far: str) -> None:

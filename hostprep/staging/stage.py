@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, after_changes
 from hostprep.host.mounts import Mount
-from hostprep.staging.checking import check_written
-from hostprep.staging.execute import copy_all, sync_file_system
+from hostprep.staging.execute import copy_all, settle, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
 from hostprep.staging.growing import make_volume
 from hostprep.staging.keeping import keep_failed
@@ -21,7 +20,7 @@ from hostprep.staging.naming import check_kept_names
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.planning import StagePlan, cores, timed
-from hostprep.staging.plans.copy_plan import CopyPlan, leaves_of
+from hostprep.staging.plans.copy_plan import leaves_of
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, is_all_new, open_target
 from hostprep.staging.publishing.finishing import finish_directories
@@ -127,27 +126,7 @@ class _Work:
 
     def run(self, live: LiveVolume | None) -> StageResult:
         plan, request, files = self.plan, self.plan.request, self.plan.files
-        discard(files, self.private)
-        if self.private.resumable:
-            self.private.replace_journals(files.done_lines)
-        if plan.reading.order != "listed":
-            self.observer.phase("order", files=files.copied.files)
-            with self._timed("order"):
-                order_files(
-                    files,
-                    plan.reading.order,
-                    plan.source_fd,
-                    processes=cores(),
-                    gentle=request.gentle,
-                    on_tick=lambda asked: self.observer.progress(asked, 0),
-                )
-        self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.data_bytes)
-        if is_all_new(plan, self.private, self.spelling, first=self.published_fd is None):
-            files.leaves = leaves_of(files, plan.scan.directories)
-        with self._timed("copy"):
-            copied = copy_all(plan, files, self.private, self.observer)
-        if not plan.in_ram:
-            self._settle(copied)
+        copied = self._copy()
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
         with closing(manifest):
             link_lines = make_links(files, copied, self.private, self.published_fd)
@@ -177,39 +156,31 @@ class _Work:
                 left = self._publish(copied, link_lines, record, manifest)
         return result_of(plan, copied, record, left, live, changed=True, published=True)
 
-    def _settle(self, copied: Copied) -> None:
-        """Have everything written to the disk and, where asked for, read back from it."""
-
-        def copy_again(files: CopyPlan) -> Copied:
-            again = copy_all(self.plan, files, self.private, self.observer)
-            self._write_out()
-            return again
-
-        self.observer.phase("sync")
-        with self._timed("sync"):
-            self._write_out()
-        if self.plan.request.verify is Verify.READBACK:
-            with self._timed("verify"):
-                check_written(
-                    self.plan.source_fd,
-                    self.private,
-                    copied,
-                    self.plan.reading.processes,
-                    self.observer,
-                    copy_again,
-                    gentle=self.plan.request.gentle,
+    def _copy(self) -> Copied:
+        """Copy into the private directory, verified as asked."""
+        plan, files = self.plan, self.plan.files
+        discard(files, self.private)
+        if self.private.resumable:
+            self.private.replace_journals(files.done_lines)
+        if plan.reading.order != "listed":
+            self.observer.phase("order", files=files.copied.files)
+            with self._timed("order"):
+                order_files(
+                    files,
+                    plan.reading.order,
+                    plan.source_fd,
+                    processes=cores(),
+                    gentle=plan.request.gentle,
+                    on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
-
-    def _write_out(self) -> None:
-        """Have the copies written to the disk, before anything of them is published."""
-        try:
-            sync_file_system(self.private.fd, "nothing was published")
-        except HostprepError:
-            # The kernel tells of it once, and takes the copies for written from then on. Only a run
-            # that reads them back from the disk sees which are not: no other may take them up.
-            if self.plan.request.verify is not Verify.READBACK:
-                self.private.drop_journals()
-            raise
+        self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.data_bytes)
+        if is_all_new(plan, self.private, self.spelling, first=self.published_fd is None):
+            files.leaves = leaves_of(files, plan.scan.directories)
+        with self._timed("copy"):
+            copied = copy_all(plan, files, self.private, self.observer)
+        if not plan.in_ram:
+            settle(plan, copied, self.private, self.observer)
+        return copied
 
     def _record(self, copied: Copied, *, partial: bool) -> Record:
         total = digest.add(self.plan.files.digest_sum, copied.digest_sum)
@@ -220,60 +191,77 @@ class _Work:
     def _publish(
         self, copied: Copied, lines: list[bytes], record: Record, manifest: ManifestIndex
     ) -> list[str]:
-        plan, request, files = self.plan, self.plan.request, self.plan.files
-        directories = plan.scan.directories
+        """Publish and put on record; return what of others could not go, and was left."""
         self._check_recorded(record, lines)
         if self.published_fd is None:
-            tree_lines = self._finish_directories(copied, self.private.tree_fd)
-            # By now nobody looks at the copies any more; of a disk they were read a moment ago.
-            tree_fd = self.private.tree_fd
-            if plan.in_ram and not has_names(tree_fd, directories, record.entries - 1):
-                raise gone(request)
-            # The manifest and the record come before the rename: were we killed right after it,
-            # what is published must be known as ours.
-            self._write_manifest([*files.keep_lines, *lines, *tree_lines], tree_fd)
-            self._save(record, "publishing")
-            try:
-                self._check_mounted()
-                publish_new(self.private, self.parent_fd, request.name, directories[""])
-            except HostprepError:
-                # Somebody took the name: what is there now is not ours, whatever the next run is.
-                self._save(record, "copying")
-                raise
-            left: list[str] = []
+            self._publish_first(copied, lines, record)
+            left = []
         else:
-            self._check_mounted()
-            check_places(
-                files, self.private, self.published_fd, manifest, self.spelling, self.observer
-            )
-            if plan.previous is not None:
-                # Were we killed, old files would lie beside new ones, which may be verified less.
-                less = record.verify if request.verify is Verify.INFLIGHT else plan.previous.verify
-                self._save(dataclasses.replace(plan.previous, verify=less), "updating")
-            # New entries are known as ours before they are in place, like the old ones until they
-            # are gone: an update that is cut short leaves nothing that nobody knows.
-            known = folder(request.name, request.target)
-            new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
-            extend_manifest(known, new, durable=not plan.in_ram)
-            changing = [path for path in files.make_directories if path in directories]
-            inodes = self._inodes()
-            close_directories(changing, directories, plan.source_fd, self.published_fd, inodes)
-            left = publish_update(
-                files, self.private, self.published_fd, manifest, self.observer, changing, inodes
-            )
-            # Work in a directory changed its time, so all are gone over.
-            tree_lines = self._finish_directories(copied, self.published_fd)
-        if not plan.in_ram:
-            os.fsync(self.parent_fd)
-            sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
-        if self.published_fd is not None:
-            # Not before the disk has it all: a power cut would bring back what only the manifest
-            # of before knows.
-            self._write_manifest([*files.keep_lines, *lines, *tree_lines], self.published_fd)
+            left = self._publish_over(self.published_fd, copied, lines, record, manifest)
         self._check_mounted(published=True)
         self._save(record, "staged")
         self._clean_up()
         return left
+
+    def _publish_first(self, copied: Copied, lines: list[bytes], record: Record) -> None:
+        plan, request, tree_fd = self.plan, self.plan.request, self.private.tree_fd
+        directories = plan.scan.directories
+        tree_lines = self._finish_directories(copied, tree_fd)
+        # By now nobody looks at the copies any more; of a disk they were read a moment ago.
+        if plan.in_ram and not has_names(tree_fd, directories, record.entries - 1):
+            raise gone(request)
+        # The manifest and the record come before the rename: were we killed right after it, what
+        # is published must be known as ours.
+        self._write_manifest([*plan.files.keep_lines, *lines, *tree_lines], tree_fd)
+        self._save(record, "publishing")
+        try:
+            self._check_mounted()
+            publish_new(self.private, self.parent_fd, request.name, directories[""])
+        except HostprepError:
+            # Somebody took the name: what is there now is not ours, whatever the next run is.
+            self._save(record, "copying")
+            raise
+        self._sync_published()
+
+    def _publish_over(
+        self,
+        published_fd: int,
+        copied: Copied,
+        lines: list[bytes],
+        record: Record,
+        manifest: ManifestIndex,
+    ) -> list[str]:
+        plan, request, files = self.plan, self.plan.request, self.plan.files
+        directories = plan.scan.directories
+        self._check_mounted()
+        check_places(files, self.private, published_fd, manifest, self.spelling, self.observer)
+        if plan.previous is not None:
+            # Were we killed, old files would lie beside new ones, which may be verified less.
+            less = record.verify if request.verify is Verify.INFLIGHT else plan.previous.verify
+            self._save(dataclasses.replace(plan.previous, verify=less), "updating")
+        # New entries are known as ours before they are in place, like the old ones until they are
+        # gone: an update that is cut short leaves nothing that nobody knows.
+        known = folder(request.name, request.target)
+        new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
+        extend_manifest(known, new, durable=not plan.in_ram)
+        changing = [path for path in files.make_directories if path in directories]
+        inodes = self._inodes()
+        close_directories(changing, directories, plan.source_fd, published_fd, inodes)
+        left = publish_update(
+            files, self.private, published_fd, manifest, self.observer, changing, inodes
+        )
+        # Work in a directory changed its time, so all are gone over.
+        tree_lines = self._finish_directories(copied, published_fd)
+        self._sync_published()
+        # Not before the disk has it all: a power cut would bring back what only the manifest of
+        # before knows.
+        self._write_manifest([*files.keep_lines, *lines, *tree_lines], published_fd)
+        return left
+
+    def _sync_published(self) -> None:
+        if not self.plan.in_ram:
+            os.fsync(self.parent_fd)
+            sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
 
     def _clean_up(self) -> None:
         """Remove the private directory; by now all is published and on record, come what may."""

@@ -61,10 +61,10 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     Where everything is ours it is first moved out of sight by one rename, so that no reader sees
     half of it, and an interrupted removal is finished by the next run. What is of others by then
     is put back. The record says that this began, and is the last to go, so that an interrupted run
-    is known of up to its end. ``release_volume`` of False
-    leaves a volume mounted that is then empty. Raises ``HostprepError`` where something cannot be
-    removed: the data set stays on record then; before anything is, where the volume's line in fstab
-    is to go and cannot. ``Refused`` where something was mounted in it since.
+    is known of up to its end. ``release_volume`` of False leaves a volume mounted that is then
+    empty. Raises ``HostprepError`` where something cannot be removed: the data set stays on record
+    then; before anything is, where the volume's line in fstab is to go and cannot. ``Refused``
+    where something was mounted in it since.
     """
     record = plan.record
     if plan.removes_line and record.volume is not None:
@@ -72,39 +72,11 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     foreign = plan.foreign
     parent_fd = open_target_parent(record)
     if parent_fd is not None:
-        private_fd = None
-        hides = plan.published and not foreign
         try:
-            check_bare(record.target)  # to compare a large one took a while
-            # One descriptor for all, so that nothing can be exchanged between the steps.
-            try:
-                find = open_or_make if hides or plan.hidden else open_own
-                private_fd = find(parent_fd, record.target)
-            except OSError as error:
-                if not hides or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                hides = False  # a full target has no room to hide it: it is removed where it lies
-            observer.phase("remove", files=plan.files)
-            if plan.published or plan.hidden:
-                with contextlib.suppress(OSError):  # a full disk must not keep its files
-                    _note(record, left=None)
-            if private_fd is not None and (plan.hidden or hides):
-                if hides:
-                    hide(parent_fd, private_fd, record)
-                foreign = remove_hidden(parent_fd, private_fd, record, observer)
-            elif plan.published:
-                foreign = remove_ours(parent_fd, record, observer)
-            if private_fd is not None:
-                _remove_private(parent_fd, private_fd, record, observer)
-            if foreign:
-                _note(record, left=len(foreign))
-            elif record.volume is None:
-                os.fsync(parent_fd)  # what a power cut brings back must be on record still
+            foreign = _remove(plan, parent_fd, observer)
         except OSError as error:
             raise _stopped(error, record) from error
         finally:
-            if private_fd is not None:
-                os.close(private_fd)
             os.close(parent_fd)
     if foreign:
         changed = plan.private or plan.files > 0
@@ -116,6 +88,46 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
         released = _release_volume(plan, observer) if release_volume else _Released()
         forget(record, "its copies are gone from the target")
         return _result(plan, released)
+
+
+def _remove(plan: UnstagePlan, parent_fd: int, observer: Observer) -> tuple[str, ...]:
+    """Remove the copies, unfinished ones too; return the entries that stay, for they are others'.
+
+    Raises OSError where something cannot be removed, and ``Refused`` as ``unstage`` does.
+    """
+    record, foreign = plan.record, plan.foreign
+    hides = plan.published and not foreign
+    check_bare(record.target)  # to compare a large one took a while
+    private_fd = None
+    # One descriptor for all, so that nothing can be exchanged between the steps.
+    try:
+        find = open_or_make if hides or plan.hidden else open_own
+        private_fd = find(parent_fd, record.target)
+    except OSError as error:
+        if not hides or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        hides = False  # a full target has no room to hide it: it is removed where it lies
+    try:
+        observer.phase("remove", files=plan.files)
+        if plan.published or plan.hidden:
+            with contextlib.suppress(OSError):  # a full disk must not keep its files
+                _note(record, left=None)
+        if private_fd is not None and (plan.hidden or hides):
+            if hides:
+                hide(parent_fd, private_fd, record)
+            foreign = remove_hidden(parent_fd, private_fd, record, observer)
+        elif plan.published:
+            foreign = remove_ours(parent_fd, record, observer)
+        if private_fd is not None:
+            _remove_private(parent_fd, private_fd, record, observer)
+        if foreign:
+            _note(record, left=len(foreign))
+        elif record.volume is None:
+            os.fsync(parent_fd)  # what a power cut brings back must be on record still
+    finally:
+        if private_fd is not None:
+            os.close(private_fd)
+    return foreign
 
 
 def unstaged_by_another(plan: UnstagePlan, observer: Observer) -> UnstageResult:

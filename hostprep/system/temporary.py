@@ -16,7 +16,7 @@ _PREFIX = "hostprep-m-"  # short, for sockets lie below it, and the path to one 
 
 
 @contextmanager
-def temporary_text(text: str, *, suffix: str) -> Iterator[str]:
+def temporary_text(text: str) -> Iterator[str]:
     """Write ``text``, which is ASCII, to a file of its own for the body; yield its path.
 
     Raises ``HostprepError`` where there can be none, or no room for all of it.
@@ -24,7 +24,7 @@ def temporary_text(text: str, *, suffix: str) -> Iterator[str]:
     try:
         # Unbuffered: what had no room is not tried once more when the file is closed.
         file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below, whatever is raised
-            prefix="hostprep-", suffix=suffix, buffering=0
+            prefix="hostprep-", buffering=0
         )
     except OSError as error:
         raise _no_place(error) from None

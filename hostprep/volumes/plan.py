@@ -160,7 +160,6 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     unchanged: list[Unchanged] = []
     size_bytes = new_size(request, facts, live, unchanged)
     inodes = new_inodes(request, facts, live, size_bytes, unchanged)
-    more_inodes_than_asked = request.inodes is not None and request.inodes < inodes
     huge = live.huge if request.huge is None else huge_pages(request, facts)
     mode = live.mode if request.mode is None else request.mode
     uid = live.uid if request.uid is None else request.uid
@@ -175,27 +174,13 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
                 as_wanted=False,
             )
         )
-    budget = None
-    more = max(0, size_bytes - live.size_bytes) + max(0, inodes - (live.inodes or 0)) * INODE_BYTES
-    if more:
-        growth = size_bytes - live.used_bytes + (inodes - live.used_inodes) * INODE_BYTES
-        budget = check_budget(request, facts, max(0, growth))
-    changes: list[Change] = []
-    _describe_limits(changes, live, size_bytes, inodes, huge)
-    remount = None
-    if changes:
-        _check_read_only_here(facts)
-        kept = [option for option in live.options if option in KEPT_AT_REMOUNT]
-        limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
-        limits += [f"huge={huge}"] if huge is not live.huge else []
-        remount = (*dict.fromkeys([*FLAGS, *kept]), *limits)
-    if mode != live.mode:
-        changes.append(Change(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
-    if owner != (live.uid, live.gid):
-        reason = f"it is {live.uid}:{live.gid}"
-        changes.append(Change(live.path, f"set owner {owner[0]}:{owner[1]}", reason))
+    budget = _growth_budget(request, facts, live, size_bytes, inodes)
+    changes = _limit_changes(live, size_bytes, inodes, huge)
+    remount = _remount_options(facts, live, size_bytes, inodes, huge) if changes else None
+    changes += _directory_changes(live, mode, owner)
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
     at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
+    more_inodes_than_asked = request.inodes is not None and request.inodes < inodes
     read_only = read_only_warnings(live, mode, owner)
     if read_only:
         line = making_writable(live.path, live.options)
@@ -229,25 +214,19 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     )
 
 
-def _check_read_only_here(facts: VolumeFacts) -> None:
-    """Raise ``Refused`` where the mount is read-only and its file system is not (a ``bind``).
-
-    A remount cannot change the one without the other: those who write to the volume by another of
-    its mounts, as in a container, could not any more.
-    """
-    mount = facts.mount
-    if mount is not None and "ro" in mount.mount_options and "ro" not in mount.super_options:
-        raise Refused(
-            f"{facts.path} is read-only at this mount point alone, and a remount would make it so"
-            " wherever else it is mounted; nothing was changed.",
-            f"mount -o remount,bind,rw {shlex.quote(facts.path)}, and run the same command again;"
-            f" then mount -o remount,bind,ro {shlex.quote(facts.path)}",
-        )
+def _growth_budget(
+    request: VolumeRequest, facts: VolumeFacts, live: LiveVolume, size_bytes: int, inodes: int
+) -> RamBudget | None:
+    """Return the budget of a volume that grows, None of one that does not."""
+    if size_bytes <= live.size_bytes and inodes <= (live.inodes or 0):
+        return None
+    growth = size_bytes - live.used_bytes + (inodes - live.used_inodes) * INODE_BYTES
+    return check_budget(request, facts, max(0, growth))
 
 
-def _describe_limits(
-    changes: list[Change], live: LiveVolume, size_bytes: int, inodes: int, huge: Huge
-) -> None:
+def _limit_changes(live: LiveVolume, size_bytes: int, inodes: int, huge: Huge) -> list[Change]:
+    """Return what a remount has to change."""
+    changes: list[Change] = []
     if size_bytes != live.size_bytes:
         verb = "grow" if size_bytes > live.size_bytes else "shrink"
         action = f"{verb} to {format_bytes(size_bytes)} by a remount"
@@ -263,6 +242,45 @@ def _describe_limits(
     if lost:
         action = f"set {','.join(lost)} again by a remount"
         changes.append(Change(live.path, action, "somebody remounted it without"))
+    return changes
+
+
+def _remount_options(
+    facts: VolumeFacts, live: LiveVolume, size_bytes: int, inodes: int, huge: Huge
+) -> tuple[str, ...]:
+    """Return the options of the remount; raise ``Refused`` where it would close the volume."""
+    _check_read_only_here(facts)
+    kept = [option for option in live.options if option in KEPT_AT_REMOUNT]
+    limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
+    limits += [f"huge={huge}"] if huge is not live.huge else []
+    return (*dict.fromkeys([*FLAGS, *kept]), *limits)
+
+
+def _directory_changes(live: LiveVolume, mode: int, owner: tuple[int, int]) -> list[Change]:
+    """Return what is to be changed of the volume's root, which a remount leaves as it is."""
+    changes = []
+    if mode != live.mode:
+        changes.append(Change(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
+    if owner != (live.uid, live.gid):
+        reason = f"it is {live.uid}:{live.gid}"
+        changes.append(Change(live.path, f"set owner {owner[0]}:{owner[1]}", reason))
+    return changes
+
+
+def _check_read_only_here(facts: VolumeFacts) -> None:
+    """Raise ``Refused`` where the mount is read-only and its file system is not (a ``bind``).
+
+    A remount cannot change the one without the other: those who write to the volume by another of
+    its mounts, as in a container, could not any more.
+    """
+    mount = facts.mount
+    if mount is not None and "ro" in mount.mount_options and "ro" not in mount.super_options:
+        raise Refused(
+            f"{facts.path} is read-only at this mount point alone, and a remount would make it so"
+            " wherever else it is mounted; nothing was changed.",
+            f"mount -o remount,bind,rw {shlex.quote(facts.path)}, and run the same command again;"
+            f" then mount -o remount,bind,ro {shlex.quote(facts.path)}",
+        )
 
 
 def _sight_warnings(facts: VolumeFacts) -> tuple[str, ...]:

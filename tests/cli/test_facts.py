@@ -10,15 +10,11 @@ from pathlib import Path
 
 import pytest
 
-
-def hostprep(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hostprep", *args], capture_output=True, text=True, check=False
-    )
+from tests.kit.stagecraft import run_hostprep
 
 
 def test_facts_agree_with_the_kernel() -> None:
-    done = hostprep("facts", "/dev/shm", "--json")
+    done = run_hostprep("facts", "/dev/shm", "--json")
     document = json.loads(done.stdout)
     assert done.returncode == 0 and document["schema"] == "hostprep.facts/1"
     assert document["cpu"]["affinity"] == len(os.sched_getaffinity(0))
@@ -28,7 +24,7 @@ def test_facts_agree_with_the_kernel() -> None:
 
 
 def test_facts_for_people_name_every_part() -> None:
-    done = hostprep("facts", "/")
+    done = run_hostprep("facts", "/")
     assert done.returncode == 0
     for word in ("kernel", "cpu", "memory", "tmpfs", "/: "):
         assert word in done.stdout
@@ -51,7 +47,7 @@ def test_facts_of_a_kernel_that_may_not_be_asked_say_what_that_takes(
 
 
 def test_facts_of_a_path_that_is_not_there() -> None:
-    done = hostprep("facts", "/no/such/path", "--json")
+    done = run_hostprep("facts", "/no/such/path", "--json")
     document = json.loads(done.stdout)
     assert done.returncode == 2
     assert not document["ok"] and "/no/such/path" in document["error"]["message"]
@@ -63,9 +59,9 @@ def test_facts_of_a_path_that_is_not_there() -> None:
     [("stage",), ("mount",), ("facts", "--nonsense"), ("nonsense",), ("probe",), ("unstage",)],
 )
 def test_a_wrong_command_line_is_exit_2_and_one_document(args: tuple[str, ...]) -> None:
-    plain = hostprep(*args)
+    plain = run_hostprep(*args)
     assert plain.returncode == 2 and plain.stdout == "" and plain.stderr
-    done = hostprep(*args, "--json")
+    done = run_hostprep(*args, "--json")
     document = json.loads(done.stdout)
     assert done.returncode == 2
     assert document["ok"] is False and document["error"]["code"] == "usage"
@@ -74,9 +70,9 @@ def test_a_wrong_command_line_is_exit_2_and_one_document(args: tuple[str, ...]) 
 
 @pytest.mark.parametrize("args", [(), ("spec",)])
 def test_no_command_shows_the_help_alone(args: tuple[str, ...]) -> None:
-    done = hostprep(*args)
+    done = run_hostprep(*args)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == hostprep(*args, "--help").stdout
+    assert done.stderr == run_hostprep(*args, "--help").stdout
 
 
 def test_a_closed_pipe_is_no_error() -> None:

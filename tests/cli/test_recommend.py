@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from hostprep.cli.main import run as run_cli
-from hostprep.cli.recommend import report_text
+from hostprep.cli.recommend_text import report_text
 from hostprep.host import gpu_bounded, gpu_driver
 from hostprep.host.gpu import TIMEOUT, Nvml
 from hostprep.loading.curve import Ceiling, Curve

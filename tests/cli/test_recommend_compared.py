@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from hostprep.cli.recommend import report_text
+from hostprep.cli.recommend_text import report_text
 from hostprep.loading.recommend import from_dataset
 from hostprep.loading.report import Report, Wish, report_fields
 from hostprep.loading.share import read_share

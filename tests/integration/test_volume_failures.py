@@ -17,7 +17,15 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.publishing.removing import remove_hidden
 from hostprep.volumes import fstab_file
-from tests.kit.stagecraft import HOSTPREP, NOBODY, hostprep, make_source, run_hostprep, snapshot
+from tests.kit.stagecraft import (
+    HOSTPREP,
+    NOBODY,
+    hostprep,
+    is_mounted,
+    make_source,
+    run_hostprep,
+    snapshot,
+)
 
 MIB = 1 << 20
 
@@ -31,10 +39,6 @@ def fstab(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "fstab").write_bytes(b"# theirs\n")
     monkeypatch.setenv("HOSTPREP_FSTAB", str(folder / "fstab"))
     return folder / "fstab"
-
-
-def is_mounted(path: Path) -> bool:
-    return any(mount.target == str(path) for mount in read_mounts())
 
 
 def read_only(fstab: Path) -> None:

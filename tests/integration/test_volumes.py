@@ -43,7 +43,7 @@ from hostprep.volumes.removal import (
 )
 from hostprep.volumes.settings import making_writable
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, make_source
+from tests.kit.stagecraft import hostprep, is_mounted, make_source
 
 
 def request(path: Path, size_mib: int = 64, **fields: object) -> VolumeRequest:
@@ -74,10 +74,6 @@ def kernel_says(path: Path) -> dict[str, str]:
     )
     found: dict[str, str] = json.loads(done.stdout)["filesystems"][0]
     return found
-
-
-def is_mounted(path: Path) -> bool:
-    return any(mount.target == str(path) for mount in read_mounts())
 
 
 def test_a_new_volume_is_what_was_asked_for(safe_dir: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from hostprep.cli.main import run
+from hostprep.host.mounts import read_mounts
 from hostprep.staging.record.manifest import FORMAT
 
 HOSTPREP = (sys.executable, "-m", "hostprep")
@@ -110,6 +111,11 @@ def mount(*words: str | Path) -> None:
 def unmount(path: str | Path) -> None:
     """Unmount what was mounted last on ``path``."""
     subprocess.run(["umount", path], check=True)
+
+
+def is_mounted(path: Path) -> bool:
+    """Whether anything is mounted there, by what the kernel lists."""
+    return any(mount.target == str(path) for mount in read_mounts())
 
 
 def make_source(root: Path, *, directories: int = 6, files: int = 20, seed: int = 1) -> Path:

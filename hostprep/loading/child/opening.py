@@ -174,13 +174,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     said = what if made else f"{spec} returned {_kind(found).removeprefix('builtins.')}"
     if not isinstance(found, DataLoader | Dataset):
         refuse_data(found, said)
-    # fastai's DataLoaders are no tuple, and have theirs under this name.
-    parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
-    several = isinstance(parts, tuple | list) and (
-        parts is not found or any(isinstance(one, DataLoader | Dataset) for one in parts)
-    )
-    # Splits by their names, whatever each is; a data set of samples has them by number.
-    if several or (isinstance(found, Mapping) and found and 0 not in found):
+    if _holds_several(found, DataLoader | Dataset):
         raise UsageError(
             f"{what} holds several things, and is no loader; nothing was measured.",
             "name one of them, or a function of your own that returns one of them",
@@ -204,6 +198,18 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     if isinstance(found, Iterable):
         return Opened(None, None, found, None, batch_size or 1, "iterable", what)
     raise no_loader(found, said)
+
+
+def _holds_several(found: Any, loaders: Any) -> bool:
+    """Return whether it holds some of the types `loaders`, or splits by their names."""
+    # fastai's DataLoaders are no tuple, and have theirs under this name.
+    parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
+    if isinstance(parts, tuple | list) and (
+        parts is not found or any(isinstance(one, loaders) for one in parts)
+    ):
+        return True
+    # Splits, whatever each is; a data set of samples has them by number.
+    return isinstance(found, Mapping) and bool(found) and 0 not in found
 
 
 def _described(found: Any, spec: str) -> str:

@@ -56,7 +56,7 @@ def ask_boot(context: Context, name: str) -> BootService:
             "systemd": systemd_runs(),
             "installed": (unit_dir() / unit).is_file(),
             "enabled": link_of(unit_dir(), unit).is_symlink(),
-            "state": None if state is None else state.state.value,
+            "state": None if state is None else state.stage.value,
             "reason": "" if state is None else state.reason,
             # It is a link to /dev/null, which is there and is no file.
             "masked": os.path.realpath(unit_dir() / unit) == os.devnull,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import TypeVar
 
-from hostprep.errors import Refused
+from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.model import (
     PLACE_TAKEN,
@@ -31,11 +32,12 @@ from hostprep.staging.plans.copy_plan import (
 )
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.plans.links import Links
+from hostprep.staging.plans.refusing import refuse_taken_places, refuse_to_open
 from hostprep.staging.plans.sides import Part, Sides, in_order
 from hostprep.staging.plans.standing import Looked, Lookers, as_standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
-from hostprep.staging.source.scan import Scan
+from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import staged_mode
 from hostprep.system.trees import above, join
 
@@ -70,54 +72,76 @@ def plan_update(
         )
     plan = CopyPlan(skipped=list(scan.skipped))
     listings = {listing.directory: listing for listing in scan.listings}
-    recorded: dict[str, Recorded] = {}
-    links = Links()
-    published = TargetTree(published_fd)
-    private = TargetTree(private_fd)
+    published, private = TargetTree(published_fd), TargetTree(private_fd)
     sides = Sides(manifest, journal, published, private)
+    comparing = _Comparing(plan, scan, sides, suspect, verified, count_files)
+    recorded, links = comparing.recorded, comparing.links
     try:
         for directory, entry in scan.directories.items():
             looked = standing.pop(directory, None)
-            if looked is not None and published.is_there(directory):
-                stands = as_standing(directory, looked, manifest)
-                published.take(directory, stands)
-                _note_directories(recorded, directory, stands.directories)
-                keep_standing(plan, stands)
-                _plan_directory(plan, directory, entry, recorded.get(directory), stands.own)
-                continue
             listing = listings.get(directory)
-            if listing is None:
-                _keep_unread(plan, directory, sides, recorded)
+            if looked is not None and published.is_there(directory):
+                own: Entry | None = comparing.pass_by(directory, looked)
             else:
-                batches: list[list[Batch]] = []
-                for part in sides.parts(listing):
-                    _note_directories(recorded, directory, part.manifest.values())
-                    diff = diff_directory(
-                        part.source,
-                        manifest=_without(part.manifest, directory, suspect),
-                        journal=part.journal,
-                        published=_without(part.published, directory, suspect),
-                        private=part.private,
-                        subdirectories=_subdirectories(directory, part.published, scan),
-                        links_stand=links.stand,
-                        verified=verified,
-                        promised=part.promised,
-                    )
-                    if copied := _apply_diff(plan, directory, part, diff, links, scan):
-                        batches.append(pack_batches(directory, copied))
-                    count_files(len(part.source))
-                plan.batches.extend(in_order(batches))
-            own = published.stat(directory)
+                if listing is None:
+                    _keep_unread(plan, directory, sides, recorded)
+                else:
+                    comparing.compare(listing)
+                own = published.stat(directory)
             _plan_directory(plan, directory, entry, recorded.get(directory), own)
         _plan_gone_directories(plan, scan, sides)
         if os.geteuid() == 0:
-            _refuse_to_open(plan, scan, recorded, published)
+            refuse_to_open(plan, scan, recorded, published)
     finally:
         published.close()
         private.close()
-    _refuse_taken_places(plan, links.replaced)
+    refuse_taken_places(plan, links.replaced)
     group_links(plan, links.kept)
     return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparing:
+    """The comparison, a directory at a time; ``recorded`` is what is known of directories."""
+
+    plan: CopyPlan
+    scan: Scan
+    sides: Sides
+    suspect: frozenset[str]
+    verified: bool
+    on_files: Callable[[int], None]
+    recorded: dict[str, Recorded] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
+
+    def pass_by(self, directory: str, looked: Looked) -> Entry:
+        """Keep a directory that stands, and return its own entry on the target."""
+        stands = as_standing(directory, looked, self.sides.manifest)
+        self.sides.published.take(directory, stands)
+        _note_directories(self.recorded, directory, stands.directories)
+        keep_standing(self.plan, stands)
+        return stands.own
+
+    def compare(self, listing: Listing) -> None:
+        """Plan what is to be done to the files of a directory."""
+        directory = listing.directory
+        batches: list[list[Batch]] = []
+        for part in self.sides.parts(listing):
+            _note_directories(self.recorded, directory, part.manifest.values())
+            diff = diff_directory(
+                part.source,
+                manifest=_without(part.manifest, directory, self.suspect),
+                journal=part.journal,
+                published=_without(part.published, directory, self.suspect),
+                private=part.private,
+                subdirectories=_subdirectories(directory, part.published, self.scan),
+                links_stand=self.links.stand,
+                verified=self.verified,
+                promised=part.promised,
+            )
+            if copied := _apply_diff(self.plan, directory, part, diff, self.links, self.scan):
+                batches.append(pack_batches(directory, copied))
+            self.on_files(len(part.source))
+        self.plan.batches.extend(in_order(batches))
 
 
 def _without(
@@ -239,65 +263,6 @@ def _plan_gone(plan: CopyPlan, path: str, sides: Sides) -> None:
                 plan.delete.append(join(path, name))
             else:
                 plan.foreign.append(join(path, name))
-
-
-def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
-    """Refuse where the source has something new in a place that others have taken.
-
-    ``replaced`` are places where a file and a directory change roles. They cannot where the
-    directory is to stay because of what somebody put into it, or the file is somebody's.
-    """
-    for foreign in plan.foreign:
-        theirs = foreign.rstrip("/")
-        for path in (theirs, *above(theirs)):
-            if path in replaced:
-                raise Refused(
-                    f"{foreign} on the target is not as hostprep staged it, and {path} of the "
-                    "source has to take its place; nothing was changed.",
-                    "move it away and run the same command again",
-                )
-
-
-def _refuse_to_open(
-    plan: CopyPlan, scan: Scan, recorded: dict[str, Recorded], published: TargetTree
-) -> None:
-    """Refuse where somebody else's directory, and what is in it, would be opened to others.
-
-    Who may write around it can have moved it to the place of one of the data set, whose mode and
-    owner it would get. One that is as it was staged was not moved there.
-    """
-    taken = (item.path for item in plan.skipped if item.reason == PLACE_TAKEN)
-    strange: dict[str, str] = {}
-    for path in (*plan.foreign, *taken):
-        strange.setdefault(path.rstrip("/").rpartition("/")[0], path)
-    for directory, path in strange.items():
-        wanted, found = scan.directories.get(directory), published.stat(directory)
-        if wanted is None or found is None or _as_staged(recorded.get(directory), found):
-            continue
-        if _opens(wanted, found.mode, found.uid, found.gid):
-            raise Refused(
-                f"{directory or 'the data set'} on the target is closed to others, was not staged"
-                f" so, and holds what hostprep did not stage ({path}), which would be open to them;"
-                " nothing was changed.",
-                "look at whose that is, move it away and run the same command again",
-            )
-
-
-def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
-    if recorded is None or (recorded.uid, recorded.gid) != (found.uid, found.gid):
-        return False
-    mode = stat.S_IMODE(found.mode)
-    return mode == recorded.mode or f"{mode:o}" == (recorded.content or "0")
-
-
-def _opens(wanted: Entry, mode: int, uid: int, gid: int) -> bool:
-    """Whether others get into a directory of that mode and owner once it is as ``wanted``."""
-    given = wanted.mode
-    if wanted.uid not in (0, uid):
-        given |= wanted.mode >> 6
-    if wanted.gid not in (0, gid):
-        given |= wanted.mode >> 3
-    return bool(given & ~mode & 0o055)
 
 
 def _below(path: str, directories: set[str]) -> bool:

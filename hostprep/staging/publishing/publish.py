@@ -130,18 +130,18 @@ def _other_spelling(tree: DirCache, path: str, spelling: Spelling) -> str | None
 
     None where that is the path itself, or nothing.
     """
-    above = ""
+    parent = ""
     for name in path.split("/") if path else ():
         try:
-            descriptor = tree.fd(above)
+            descriptor = tree.fd(parent)
             os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         names = names_in(descriptor)
         if name not in names:
             alike = (other for other in names if spelling.key(other) == spelling.key(name))
-            return join(above, next(alike, name))
-        above = join(above, name)
+            return join(parent, next(alike, name))
+        parent = join(parent, name)
     return None
 
 

@@ -105,7 +105,7 @@ def judged(**seen: Any) -> BootState:
 )
 def test_what_is_seen_has_one_meaning(seen: dict[str, Any], state: Stage, words: str) -> None:
     found = judged(**seen)
-    assert found.state is state
+    assert found.stage is state
     assert words in found.reason
     assert (found.hint is not None) == (state in (Stage.FAILED, Stage.MISSING))
 

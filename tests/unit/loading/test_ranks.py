@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.cli.recommend import report_text
+from hostprep.cli.recommend_text import report_text
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Binding, Probe

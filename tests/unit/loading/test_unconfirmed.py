@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.cli.recommend import report_text
+from hostprep.cli.recommend_text import report_text
 from hostprep.loading.curve import curve_of
 from hostprep.loading.failures import LoaderFailed
 from hostprep.loading.measuring.measure import Measurer

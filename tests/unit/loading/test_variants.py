@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.cli import recommend
+from hostprep.cli import recommend_text
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.loading.measuring.variants import (
@@ -178,6 +178,6 @@ def test_the_columns_of_the_table_stand_below_each_other() -> None:
         ),
         winners=(),
     )
-    lines = recommend._variant_lines(report)
+    lines = recommend_text._variant_lines(report)
     assert len({len(line) for line in lines}) == 1
     assert lines[2].split()[-2:] == ["470,828", "470,828"]

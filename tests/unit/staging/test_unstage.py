@@ -1,4 +1,4 @@
-"""What ended a removal, as a sentence and what to do."""
+"""What ended a removal, or a step after it, as a sentence and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from hostprep.staging.unstage import _stopped
+from hostprep.errors import HostprepError
+from hostprep.staging.unstage import _stopped, hint_after
+from hostprep.system.systemd import NotReloaded
+
+_LATER = "hostprep unmount /mnt/v --fstab"
 
 
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.EIO])
@@ -20,3 +24,25 @@ def test_a_quota_that_is_used_up_is_to_be_raised_before_removing(number: int) ->
     assert "/fast/data could not be removed" in error.message
     assert ("quota raised" in (error.hint or "")) is (number == errno.EDQUOT)
     assert "run the same command again" in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (HostprepError("it broke"), f"once that is over: {_LATER}"),
+        (HostprepError("it broke", "make room"), f"make room; then: {_LATER}"),
+        (NotReloaded("it broke", "run `systemctl daemon-reload`"), f"once that is over: {_LATER}"),
+        (
+            HostprepError("it broke", "run the same command again when the other program is done"),
+            f"run `{_LATER}` when the other program is done",
+        ),
+        (
+            HostprepError("it broke", "mend that, and run the same command again"),
+            f"mend that, and run `{_LATER}`",
+        ),
+    ],
+)
+def test_the_same_command_which_knows_the_data_set_no_more_is_no_hint(
+    error: HostprepError, hint: str
+) -> None:
+    assert hint_after(error, _LATER) == hint

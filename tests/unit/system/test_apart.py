@@ -12,22 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from hostprep.errors import HostprepError, MissingTool
 from hostprep.system.apart import work_apart
 from hostprep.system.bounded import NoAnswerInTime
+from tests.kit.processes import children
 
 Tell = Callable[[Any], None]
 
 
 def nothing(told: Any) -> None:
     """Hear and forget."""
-
-
-def children() -> list[int]:
-    return [child.pid for child in psutil.Process().children()]
 
 
 def test_what_it_tells_is_heard_and_what_it_returns_comes_back() -> None:

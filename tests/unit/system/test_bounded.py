@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
+from tests.kit.processes import children
 
 
 def test_the_answer_comes_back() -> None:
@@ -78,11 +78,6 @@ def test_one_that_hangs_is_given_up_and_killed() -> None:
         ask_in_child(lambda: time.sleep(60), patience_seconds=0.3)
     assert time.monotonic() - begun < 5
     assert children() == before
-
-
-def children() -> list[int]:
-    """Return our children; others of the same test run may have left a helper running."""
-    return [child.pid for child in psutil.Process().children()]
 
 
 def test_it_closes_what_is_open_and_does_not_try_every_number(

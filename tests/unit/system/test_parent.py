@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+from tests.kit.processes import alive, gone
+
 _FORKING = """
 import os, threading, time
 from hostprep.system.parent import forks_die_with_us
@@ -30,14 +32,6 @@ time.sleep(300)
 """
 
 
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_what_a_thread_forks_outlives_the_thread() -> None:
     """As a pool of workers does that a data set has started in a thread."""
     with subprocess.Popen([sys.executable, "-c", _FORKING], stdout=subprocess.PIPE) as process:
@@ -49,9 +43,6 @@ def test_what_a_thread_forks_outlives_the_thread() -> None:
             assert alive(by_thread) and alive(by_main)
         finally:
             process.kill()
-            deadline = time.monotonic() + 10
-            while alive(by_main) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            gone = not alive(by_main)
+            ended = gone(by_main)
             os.kill(by_thread, signal.SIGKILL)
-        assert gone
+        assert ended

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from hostprep.errors import HostprepError, MissingTool
 from hostprep.system.run import CommandFailed, run, run_undisturbed, start
 from hostprep.system.systemd import start_unit
+from tests.kit.processes import alive, gone
 
 
 def test_starting_a_unit_may_take_longer_than_other_commands(
@@ -115,22 +115,6 @@ def test_no_command_colours_what_is_parsed(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
     told = run(["env"], wanted_for="test").stdout
     assert "FORCE_COLOR=" not in told and "PYTHON_COLORS=" not in told
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def gone(pid: int) -> bool:
-    for _ in range(100):
-        if not alive(pid):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_output_comes_while_the_command_runs() -> None:

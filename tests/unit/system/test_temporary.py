@@ -23,7 +23,7 @@ def test_that_there_is_no_place_is_told_and_not_called_a_bug(
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", refused)
     with (
         pytest.raises(HostprepError, match="No usable temporary directory") as caught,
-        temporary_text("words", suffix=".json"),
+        temporary_text("words"),
     ):
         pass
     assert "TMPDIR" in (caught.value.hint or "")
@@ -35,9 +35,9 @@ def test_that_there_is_no_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patched, pytest.raises(HostprepError, match="No space left"):
         patched.setattr(tempfile, "NamedTemporaryFile", full)
-        with temporary_text("words", suffix=".json"):
+        with temporary_text("words"):
             pass
-    with temporary_text("words", suffix=".json") as path:
+    with temporary_text("words") as path:
         assert Path(path).read_text() == "words"
     assert not Path(path).exists()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hostprep.staging.deciding import _ownership_refusal
+from hostprep.staging.forbidding import ownership_refusal
 from hostprep.staging.model import StageRequest
 
 
@@ -16,7 +16,7 @@ def test_what_has_the_name_is_judged_as_it_was_opened(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "data", os.O_RDONLY)
     try:
         (tmp_path / "data").rmdir()
-        refusal = _ownership_refusal(request, None, descriptor)
+        refusal = ownership_refusal(request, None, descriptor)
     finally:
         os.close(descriptor)
     assert refusal is not None and "data exists and was not staged" in refusal.message

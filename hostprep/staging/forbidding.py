@@ -1,0 +1,79 @@
+"""What forbids a run of ``stage`` before files are compared: what is there already, and whose."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from hostprep.errors import Refused
+from hostprep.staging.model import StageRequest
+from hostprep.staging.record.records import Record, load_record
+from hostprep.staging.source.scan import Scan
+from hostprep.staging.target.strangers import by_another_name
+from hostprep.system.state import state_dir
+from hostprep.units import format_count
+
+
+def nested_refusal(request: StageRequest, previous: Record | None) -> Refused | None:
+    """Refuse to stage into the copy of another data set, to which it would be a stranger.
+
+    Not where it lies there from before: then it must be possible to bring it up to date.
+    """
+    ancestor = request.parent
+    while previous is None and ancestor != "/":
+        other = load_record(os.path.basename(ancestor), ancestor)
+        if other is not None and other.phase != "copying" and os.path.isdir(ancestor):
+            return Refused(
+                f"{request.parent} is in the staged copy of {other.name} ({other.target}), where"
+                " nothing else may lie; nothing was changed.",
+                "choose a target beside it; if it is no longer that: hostprep unstage"
+                f" {shlex.quote(other.target)}",
+            )
+        ancestor = os.path.dirname(ancestor)
+    return None
+
+
+def ownership_refusal(
+    request: StageRequest, previous: Record | None, published_fd: int | None
+) -> Refused | None:
+    """Refuse to touch what has the data set's name and is none of this source's."""
+    if published_fd is None:
+        return None
+    if previous is None or previous.phase == "copying":
+        owner = os.fstat(published_fd).st_uid  # of what is open: whoever has it may move it away
+        whose = "" if owner == os.geteuid() else f", of uid {owner},"
+        renamed = by_another_name(request.name, request.target)
+        return Refused(
+            f"{request.target}{whose} exists and was not staged by hostprep, by its records in"
+            f" {state_dir()}; nothing was changed.",
+            f"choose another --name, or move it away{renamed}",
+            spec_hint=f"choose another `name`, or move it away{renamed}",
+        )
+    if previous.source != request.source:
+        unstaging = f"`hostprep unstage {shlex.quote(request.target)}`"
+        return Refused(
+            f"{request.target} holds what was staged from {previous.source}, not from "
+            f"{request.source}; nothing was changed.",
+            f"choose another --name, or run {unstaging} first",
+            spec_hint=f"choose another `name`, or run {unstaging} first",
+        )
+    return None
+
+
+def empty_refusal(
+    request: StageRequest, scan: Scan, previous: Record | None, published: bool
+) -> Refused | None:
+    """Refuse a source that has nothing in it, or nothing left: likely it is not mounted now."""
+    if not scan.holds_nothing:
+        return None
+    if previous is None or previous.files == 0 or not published:
+        return Refused(
+            f"the source {request.source} is empty; nothing was changed.",
+            f"is its file system mounted? `findmnt -T {shlex.quote(request.source)}` shows it",
+        )
+    return Refused(
+        f"the source {request.source} is empty, and {format_count(previous.files, 'file')} had been"
+        f" staged from it: {request.target} would be emptied too; nothing was changed.",
+        "mount the source again; if nothing is meant to be left of it: "
+        f"hostprep unstage {shlex.quote(request.target)}",
+    )

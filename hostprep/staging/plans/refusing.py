@@ -1,0 +1,71 @@
+"""What an update refuses to do to what others have put on the target."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping, Set
+
+from hostprep.errors import Refused
+from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.target_tree import TargetTree
+from hostprep.staging.source.scan import Scan
+from hostprep.system.trees import above
+
+
+def refuse_taken_places(plan: CopyPlan, replaced: Set[str]) -> None:
+    """Refuse where the source has something new in a place that others have taken.
+
+    ``replaced`` are places where a file and a directory change roles. They cannot where the
+    directory is to stay because of what somebody put into it, or the file is somebody's.
+    """
+    for foreign in plan.foreign:
+        theirs = foreign.rstrip("/")
+        for path in (theirs, *above(theirs)):
+            if path in replaced:
+                raise Refused(
+                    f"{foreign} on the target is not as hostprep staged it, and {path} of the "
+                    "source has to take its place; nothing was changed.",
+                    "move it away and run the same command again",
+                )
+
+
+def refuse_to_open(
+    plan: CopyPlan, scan: Scan, recorded: Mapping[str, Recorded], published: TargetTree
+) -> None:
+    """Refuse where somebody else's directory, and what is in it, would be opened to others.
+
+    Who may write around it can have moved it to the place of one of the data set, whose mode and
+    owner it would get. One that is as it was staged was not moved there.
+    """
+    strange: dict[str, str] = {}
+    for path in plan.strangers:
+        strange.setdefault(path.rstrip("/").rpartition("/")[0], path)
+    for directory, path in strange.items():
+        wanted, found = scan.directories.get(directory), published.stat(directory)
+        if wanted is None or found is None or _as_staged(recorded.get(directory), found):
+            continue
+        if _opens(wanted, found.mode, found.uid, found.gid):
+            raise Refused(
+                f"{directory or 'the data set'} on the target is closed to others, was not staged"
+                f" so, and holds what hostprep did not stage ({path}), which would be open to them;"
+                " nothing was changed.",
+                "look at whose that is, move it away and run the same command again",
+            )
+
+
+def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
+    if recorded is None or (recorded.uid, recorded.gid) != (found.uid, found.gid):
+        return False
+    mode = stat.S_IMODE(found.mode)
+    return mode == recorded.mode or f"{mode:o}" == (recorded.content or "0")
+
+
+def _opens(wanted: Entry, mode: int, uid: int, gid: int) -> bool:
+    """Whether others get into a directory of that mode and owner once it is as ``wanted``."""
+    given = wanted.mode
+    if wanted.uid not in (0, uid):
+        given |= wanted.mode >> 6
+    if wanted.gid not in (0, gid):
+        given |= wanted.mode >> 3
+    return bool(given & ~mode & 0o055)
