@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,15 @@ import typer
 from hostprep.cli.keeping import kept
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
+from hostprep.cli.output import (
+    drawable,
+    emit_json,
+    emit_text,
+    error_fields,
+    printable,
+    say,
+    say_error,
+)
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.units import format_number
 
@@ -213,8 +222,12 @@ def _expectation(report: Report) -> list[str]:
     return lines
 
 
+def _plus_minus() -> str:
+    return drawable("±", sys.stdout)
+
+
 def _give_or_take(relative_error: float | None) -> str:
-    return "" if relative_error is None else f", ±{relative_error:.0%}"
+    return "" if relative_error is None else f", {_plus_minus()}{relative_error:.0%}"
 
 
 def _stage_lines(report: Report) -> list[str]:
@@ -273,7 +286,7 @@ def _variant_lines(report: Report) -> list[str]:
         lines.append(f"{name:<{width}}   {cells[0]:>10}   {cells[1]:>13}")
     lines += [
         f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak,"
-        f" ±{winner.relative_error:.0%}"
+        f" {_plus_minus()}{winner.relative_error:.0%}"
         for winner in report.winners
     ]
     return lines
