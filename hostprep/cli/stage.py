@@ -161,6 +161,7 @@ def stage(
             name=check_name(given if given is not None else os.path.basename(real)),
             parent=parent,
             volume_size_bytes=size_bytes,
+            volume_of_ram=to_tmpfs is not None and "%" in to_tmpfs,
             verify=Verify(verify),
             fstab=fstab,
             partial=partial,
