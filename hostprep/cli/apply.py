@@ -25,7 +25,7 @@ from hostprep.cli.output import (
     say_error,
     say_problem,
 )
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
@@ -82,10 +82,18 @@ def apply(
                 "there is nobody to ask here; nothing was changed.",
                 "give --yes, or --dry-run to look",
             )
-        if not yes and not typer.confirm("Do this?", err=True):
+        if not yes and not _is_agreed_to():
             raise HostprepError("the plan was not agreed to; nothing was changed.")
         applied = apply_plan(plan, look, reporter)
     _conclude(applied, as_json=as_json)
+
+
+def _is_agreed_to() -> bool:
+    try:
+        return typer.confirm("Do this?", err=True)
+    except (typer.Abort, KeyboardInterrupt):  # Ctrl-D, Ctrl-C
+        say()  # the question stands on the line
+        raise Interrupted("interrupted; nothing was changed.") from None
 
 
 def _conclude(applied: Applied, *, as_json: bool) -> None:

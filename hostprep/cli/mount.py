@@ -77,6 +77,7 @@ def mount(
     request = VolumeRequest(
         path=absolute(path),
         size_bytes=volume_bytes(size),
+        of_ram="%" in size,
         mode=None if mode is None else mode_of(mode),
         uid=uid,
         gid=gid,

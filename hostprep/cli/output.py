@@ -14,6 +14,10 @@ from hostprep.errors import HostprepError, one_line
 
 # Whether this run has begun to print its document.
 _document_begun = False
+# For a terminal whose encoding has none of these, on which each sign would be an escape.
+_PLAIN = str.maketrans(
+    {**dict.fromkeys("█▉▊▋▌", "#"), **dict.fromkeys("▍▎▏", " "), "░": ".", "±": "+-"}
+)
 # Takes a line that is written over off the terminal, where there is one.
 _take_line_away: Callable[[], None] | None = None
 
@@ -184,6 +188,15 @@ def indented(text: str) -> str:
     """Return ``text`` as `printable` does, in its lines, those after the first one indented."""
     lines = printable(text, lines=True).splitlines()
     return "\n  ".join(line for line in lines if line.strip())
+
+
+def drawable(text: str, stream: TextIO) -> str:
+    """Return signs of ours as `stream` has them: bars of `#` where its encoding knows no blocks."""
+    try:
+        text.encode(stream.encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN)
+    return text
 
 
 def takes_escapes(stream: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from hostprep.cli.completion import training_profiles
 from hostprep.cli.keeping import kept
 from hostprep.cli.line import Line
 from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
-from hostprep.cli.output import emit_json, emit_text, printable
+from hostprep.cli.output import drawable, emit_json, emit_text, printable
 from hostprep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -166,4 +167,4 @@ class Progress(Line):
         self._drawn = now
         share = min(1.0, (now - self._begun) / self._seconds)
         bar = ("█" * round(share * self._WIDTH)).ljust(self._WIDTH, "░")
-        self.write(f"{bar} {self._name}  {text}")
+        self.write(f"{drawable(bar, sys.stderr)} {self._name}  {text}")

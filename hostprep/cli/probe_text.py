@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
-from hostprep.cli.output import printable
+from hostprep.cli.output import drawable, printable
 from hostprep.host.block import PathStorage
 from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Reason, Verdict
 from hostprep.probing.model import (
@@ -99,7 +100,7 @@ def _device(measured: Measured, judgement: Judgement) -> str:
         if health.passed is not None:
             facts.append("SMART passed" if health.passed else "SMART FAILED")
         if health.used_percent is not None:
-            facts.append(f"{health.used_percent} % of its rated writes used")
+            facts.append(f"{health.used_percent}% of its rated writes used")
         if health.media_errors:
             facts.append(f"{health.media_errors} media errors")
         lines.append(f"  {name}: " + ", ".join(facts or ["SMART says little"]))
@@ -122,7 +123,8 @@ def _chain(storage: PathStorage) -> str:
 def _bar(value: float, most: float) -> str:
     filled = round(value / most * _BAR_WIDTH * 8) if most > 0 else 0
     full, eighths = divmod(filled, 8)
-    return ("█" * full + (" ▏▎▍▌▋▊▉"[eighths] if eighths else "")).ljust(_BAR_WIDTH)
+    bar = "█" * full + (" ▏▎▍▌▋▊▉"[eighths] if eighths else "")
+    return drawable(bar, sys.stdout).ljust(_BAR_WIDTH)
 
 
 def _rates(measured: Measured) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from hostprep.cli.output import printable
+from hostprep.cli.output import drawable, printable
 from hostprep.units import format_bytes, format_number
 
 if TYPE_CHECKING:
@@ -59,8 +60,12 @@ def _expectation(report: Report) -> list[str]:
     return lines
 
 
+def _plus_minus() -> str:
+    return drawable("±", sys.stdout)
+
+
 def _give_or_take(relative_error: float | None) -> str:
-    return "" if relative_error is None else f", ±{relative_error:.0%}"
+    return "" if relative_error is None else f", {_plus_minus()}{relative_error:.0%}"
 
 
 def _stage_lines(report: Report) -> list[str]:
@@ -119,7 +124,7 @@ def _variant_lines(report: Report) -> list[str]:
         lines.append(f"{name:<{width}}   {cells[0]:>10}   {cells[1]:>13}")
     lines += [
         f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak,"
-        f" ±{winner.relative_error:.0%}"
+        f" {_plus_minus()}{winner.relative_error:.0%}"
         for winner in report.winners
     ]
     return lines

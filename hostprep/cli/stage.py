@@ -146,6 +146,7 @@ def stage(
             name=_name_of(real, spec_name if name is None else name),
             parent=parent,
             volume_size_bytes=size_bytes,
+            volume_of_ram=to_tmpfs is not None and "%" in to_tmpfs,
             verify=Verify(verify),
             fstab=fstab,
             partial=partial,

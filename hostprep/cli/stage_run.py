@@ -143,10 +143,13 @@ def _stage_one(
     from hostprep.host.cpu import usable_cpus
     from hostprep.staging.planning import check_ends, plan_stage, stage_lock
     from hostprep.system.locks import lock
+    from hostprep.system.state import check_own_records
 
     with ExitStack() as stack:
         reporter = stack.enter_context(ProgressReporter())
-        if not dry_run:
+        if dry_run:
+            check_own_records()
+        else:
             check_ends(request)
             stack.enter_context(
                 lock(

@@ -86,7 +86,7 @@ def _show_volume(volume: VolumeStatus) -> None:
         if live.size_bytes:
             size = (
                 f"{format_bytes(live.used_bytes)} of {format_bytes(live.size_bytes)} used"
-                f" ({100 * live.used_bytes / live.size_bytes:.0f} %)"
+                f" ({100 * live.used_bytes / live.size_bytes:.0f}%)"
             )
         most = "no limit" if live.inodes is None else format_count(live.inodes)
         inodes = f"{format_count(live.used_inodes)} of {most} inodes"

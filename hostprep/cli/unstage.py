@@ -52,6 +52,7 @@ def unstage(
     from hostprep.host.answering import wait_for_answers
     from hostprep.staging.unstage_plan import find_record, plan_forgetting, plan_unstage
     from hostprep.system.locks import lock
+    from hostprep.system.state import check_own_records
 
     if forget and fstab:
         raise UsageError(
@@ -69,6 +70,7 @@ def unstage(
         wait_for_answers([record.target], tell_of_waiting)
     boot_service = _boot_service(record)  # now: what fails later could not say what was done
     if dry_run:
+        check_own_records()
         with ProgressReporter() as reporter:
             plan = (
                 plan_forgetting(record)

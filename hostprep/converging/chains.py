@@ -53,6 +53,8 @@ def _fed(look: DatasetLook, feeder: DatasetLook, looker: Looker) -> DatasetLook:
             look = looker.look_behind(look, feeder)
     elif feeder.problem is None and feeder.action is not None:
         look = looker.look_ahead(look, feeder)
+    elif look.problem is not None and feeder.is_for_root_to_tell:
+        look = dataclasses.replace(look, problem=None, reason=f"for root to tell of, as {name} is")
     elif look.problem is not None:
         why = "which is refused" if feeder.problem else "which is whole and does not have it"
         problem = Refused(

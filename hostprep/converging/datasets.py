@@ -87,6 +87,11 @@ class DatasetLook:
     origin: str | None = None
     feeder: str | None = None
 
+    @property
+    def is_for_root_to_tell(self) -> bool:
+        """Whether what is on record of it is not for this user, so that nothing was planned."""
+        return self.problem is None and self.request is None and not self.away
+
 
 def plan_datasets(
     looks: Sequence[DatasetLook], leftovers: Sequence[str] = ()

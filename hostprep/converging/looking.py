@@ -24,13 +24,14 @@ from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, plan_stage
 from hostprep.staging.plans.space import check_space
+from hostprep.staging.record.readers import ALL, common
 from hostprep.staging.record.records import ClosedManifest, load_record
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.source.opening import check_name
 from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import open_parent, standing_directory
 from hostprep.staging.target.private import is_there
-from hostprep.staging.untouched import names_are_open
+from hostprep.staging.untouched import readers_of_names
 from hostprep.units import format_count
 
 
@@ -79,8 +80,9 @@ class Looker:
         assert look.source is not None
         spec, parent = look.spec, os.path.dirname(look.target)
         try:
-            record = load_record(spec.name, look.target)
-            mine = record is not None and record.source == look.source and record.phase == "staged"
+            kept = load_record(spec.name, look.target)
+            # Of one that was cut short as well; but before it was published none of it lies there.
+            mine = kept is not None and kept.source == look.source and kept.phase != "copying"
             if mine and os.path.lexists(look.target):
                 return self.look_behind(look, feeder)
             origin = _origin(look, feeder)
@@ -108,6 +110,7 @@ class Looker:
             origin=_origin(look, feeder),
             warnings=look.warnings if look.request is not None else (),
             away=False,
+            problem=None,
         )
 
     def _request(self, spec: DatasetSpec, source: str, parent: str) -> StageRequest:
@@ -173,14 +176,9 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         return look
     if plan.is_fresh:
         left = _left_beside(request)
-        if left is None and _names_are_open(plan):
-            return dataclasses.replace(
-                look,
-                action="close the list of its files on record",
-                reason="users may read it who may not list all of its folders",
-            )
         if left is None:
-            return look
+            action, reason = _to_names(plan) or (None, look.reason)
+            return dataclasses.replace(look, action=action, reason=reason)
         return dataclasses.replace(
             look, action=f"remove {left}", reason="a run that was interrupted left it"
         )
@@ -204,10 +202,21 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
     )
 
 
-def _names_are_open(plan: StagePlan) -> bool:
+def _to_names(plan: StagePlan) -> tuple[str, str] | None:
+    """Return what is to be done to the list of its files on record, and why."""
+    readers = None
     with contextlib.suppress(OSError, HostprepError):  # of copies that went meanwhile
-        return names_are_open(plan)
-    return False
+        readers = readers_of_names(plan)
+    if readers is None:
+        return None
+    now, wanted = readers
+    if common(now, wanted) != now:
+        why = "users may read it who may not list all of its folders"
+        return "close the list of its files on record", why
+    if wanted == ALL != now:  # a group or a user cannot be let in everywhere
+        why = "all users may list its folders, and not all may read it"
+        return "open the list of its files on record", why
+    return None
 
 
 def _left_beside(request: StageRequest) -> str | None:

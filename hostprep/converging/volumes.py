@@ -25,10 +25,8 @@ from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.paths import Folder, Place
 from hostprep.volumes.plan import VolumePlan, plan_volume
-from hostprep.volumes.settings import DEFAULT_MODE, default_inodes, whole_pages
+from hostprep.volumes.settings import DEFAULT_MODE, default_inodes, is_same_share, whole_pages
 
-# What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
-_SAME_SIZE = 0.005
 # Inodes beyond what the data sets take now, so that they may grow a little.
 _SPARE_INODES = 4096
 
@@ -161,10 +159,9 @@ def wanted_size(look: VolumeLook) -> int:
     for itself, stays as it was.
     """
     record = look.facts.record if look.facts is not None else None
-    if record is not None and look.spec.size.endswith("%"):
-        off_bytes = abs(record.size_bytes - look.size_bytes)
-        if off_bytes <= look.size_bytes * _SAME_SIZE:
-            return record.size_bytes
+    share = look.spec.size.endswith("%")
+    if record is not None and share and is_same_share(record.size_bytes, look.size_bytes):
+        return record.size_bytes
     return whole_pages(look.size_bytes, PAGE_BYTES if look.facts is None else look.facts.page_bytes)
 
 

@@ -139,15 +139,15 @@ def _setting(subject: str, device: DeviceTrace) -> Check:
 def _busy(subject: str, device: DeviceTrace, newcomers: int) -> Check:
     used, others = device.utilisation_percent, device.others
     threshold = Threshold(
-        f"utilisation below {BUSY_PERCENT} % beforehand, no other process that begins", "hostprep"
+        f"utilisation below {BUSY_PERCENT}% beforehand, no other process that begins", "hostprep"
     )
     if used is None:
         status, words = Status.WARN, "NVML does not say whether others use it"
     elif used >= BUSY_PERCENT:
-        status, words = Status.INCONCLUSIVE, f"others keep it busy for {used} % of the time"
+        status, words = Status.INCONCLUSIVE, f"others keep it busy for {used}% of the time"
     else:
         status = Status.WARN if others else Status.PASS
-        words = f"idle ({used} %)"
+        words = f"idle ({used}%)"
     if others:
         words += f"; {others} other process(es) hold memory on it"
     if newcomers:

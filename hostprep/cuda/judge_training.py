@@ -46,7 +46,7 @@ def judge_training(subject: str, trace: TrainingTrace) -> list[Check]:
             f" {launching:.1%} also without any loading)",
             measured=round(wait, 4),
             unit="share",
-            threshold=Threshold(f"< {WAIT_SHARE:.0%}", "xprof: under 5 % is not input-bound"),
+            threshold=Threshold(f"< {WAIT_SHARE:.0%}", "xprof: under 5% is not input-bound"),
             remedy=None
             if wait < WAIT_SHARE
             else "`hostprep recommend` for the workers, `hostprep probe` and `hostprep stage` for"

@@ -265,8 +265,9 @@ class Totals:
 class StageRequest:
     """What ``hostprep stage`` was asked to do.
 
-    ``volume_size_bytes`` is None when staging to a directory that is there (``--to``). ``readers``
-    and ``order`` of None follow from the source's class.
+    ``volume_size_bytes`` is None when staging to a directory that is there (``--to``);
+    ``volume_of_ram``: it is a percentage of the RAM. ``readers`` and ``order`` of None follow from
+    the source's class.
     """
 
     source: str
@@ -282,6 +283,7 @@ class StageRequest:
     readers: int | None = None
     order: str | None = None
     gentle: bool = False
+    volume_of_ram: bool = False
 
     @property
     def target(self) -> str:

@@ -17,7 +17,7 @@ from hostprep.staging.preparing import open_target
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.manifest import manifest_path
-from hostprep.staging.record.readers import Readers, are_roots, common, let_read, readers_of
+from hostprep.staging.record.readers import Readers, are_roots, let_read, readers_of
 from hostprep.staging.record.records import Record, folder, save_record
 from hostprep.staging.record.skipped import skipped_path
 from hostprep.staging.target.owned import private_name
@@ -56,20 +56,21 @@ def _published(parent_fd: int, request: StageRequest) -> Iterator[int]:
         os.close(published_fd)
 
 
-def names_are_open(plan: StagePlan) -> bool:
-    """Whether root's records tell names to who may not list them, as those of earlier versions.
+def readers_of_names(plan: StagePlan) -> tuple[Readers, Readers] | None:
+    """Return whom root's records tell names, and who may list them, as they are to.
 
-    Changes nothing. Raises ``HostprepError`` or ``OSError`` where the copies cannot be opened.
+    None where the records are not root's. Changes nothing. Raises ``HostprepError`` or ``OSError``
+    where the copies cannot be opened.
     """
     request = plan.request
     home = folder(request.name, request.target)
     if plan.previous is None or not are_roots(home):
-        return False
+        return None
     now = readers_of(manifest_path(home))
     parent_fd = open_parent(request.parent)
     try:
         with _published(parent_fd, request) as published_fd:
-            return common(now, who_may_list(plan.scan, published_fd, request.parent)) != now
+            return now, who_may_list(plan.scan, published_fd, request.parent)
     finally:
         os.close(parent_fd)
 

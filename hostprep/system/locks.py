@@ -7,21 +7,18 @@ import fcntl
 import json
 import math
 import os
-import shlex
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hostprep.errors import HostprepError
-from hostprep.system.state import check_own_records, readable_run_dirs, run_dir, state_dir
+from hostprep.system.lock_files import FLAGS, fault_of, no_lock, open_lock
+from hostprep.system.state import check_own_records, readable_run_dirs, run_dir
 
 _POLL_SECONDS = 0.2
 # Who only looks whether it is held (``is_locked``) holds it for a moment: that is not at work.
 _LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.05, 0.005
-# /run/lock is writable by everybody on Debian: neither links are followed nor pipes waited for.
-_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Locked(HostprepError):
@@ -56,8 +53,8 @@ def lock(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _no_lock(path, error) from None
-    descriptor = _open(path)
+        raise no_lock(path, error) from None
+    descriptor = open_lock(path)
     try:
         looked_until = time.monotonic() + _LOOK_SECONDS
         deadline = math.inf if wait_seconds is None else looked_until + wait_seconds
@@ -69,7 +66,7 @@ def lock(
             except OSError as error:
                 if error.errno != errno.EWOULDBLOCK:
                     # No locks on this file system, such as Lustre without `flock`.
-                    raise _no_lock(path, error, "locked") from None
+                    raise no_lock(path, error, "locked") from None
             if time.monotonic() < looked_until:
                 time.sleep(_LOOK_AGAIN_SECONDS)
                 continue
@@ -106,13 +103,13 @@ def is_locked(name: str) -> bool:
 
 def _is_held(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+        descriptor = os.open(path, os.O_RDONLY | FLAGS)
     except PermissionError:  # root's, and an ordinary user asks
         return _is_listed(path)
     except OSError:
         return False
     try:
-        if _fault(descriptor) is not None:
+        if fault_of(descriptor) is not None:
             return False
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
@@ -134,65 +131,6 @@ def _is_listed(path: Path) -> bool:
     device = status.st_dev
     inode = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
     return any(fields[1] == "FLOCK" and fields[5] == inode for fields in map(str.split, lines))
-
-
-def _open(path: Path) -> int:
-    # O_CREAT is left out where the file exists: fs.protected_regular refuses it to root for files
-    # of others.
-    flags = os.O_RDWR | _FLAGS
-    for _ in range(3):
-        try:
-            return _checked(os.open(path, flags), path)
-        except FileNotFoundError:
-            try:
-                return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise _no_lock(path, error, "made") from None
-        except OSError as error:
-            raise _no_lock(path, error) from None
-    raise HostprepError(f"the lock file {path} comes and goes; something else uses its name.")
-
-
-def _checked(descriptor: int, path: Path) -> int:
-    if (fault := _fault(descriptor)) is None:
-        return descriptor
-    os.close(descriptor)
-    raise HostprepError(
-        f"the lock file {path} {fault}; nothing was changed.",
-        f"remove it: rm {shlex.quote(str(path))}",
-    )
-
-
-def _fault(descriptor: int) -> str | None:
-    """Say why an open file is no lock of ours, None where it is one."""
-    status = os.fstat(descriptor)
-    keeps = "whoever made it could keep hostprep waiting for ever"
-    if not stat.S_ISREG(status.st_mode):
-        return f"is not a regular file: {keeps}"
-    if status.st_uid not in (0, os.geteuid()):
-        return f"belongs to uid {status.st_uid}: {keeps}"
-    if status.st_nlink > 1:
-        return "is a hard link to another file, which the note of who has the lock would overwrite"
-    return None
-
-
-def _no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError:
-    hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
-    if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
-        hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
-    if error.errno == errno.EROFS:
-        hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"
-    if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
-        hint = f"remove it: rm -d {shlex.quote(str(path))}"
-    # A directory that was chosen may be root's, where sudo helps; the user's own is in HOME.
-    chosen = path.parent != state_dir() / "lock" or "HOSTPREP_STATE_DIR" in os.environ
-    if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0 and chosen:
-        hint = f"run it with sudo; for a run of one's own, {hint}"
-    return HostprepError(
-        f"the lock file {path} cannot be {failed}: {error.strerror}; nothing was changed.", hint
-    )
 
 
 def _holder(descriptor: int) -> str:

@@ -1,4 +1,4 @@
-"""Moving something to a name that nothing has: renameat2(2) with RENAME_NOREPLACE."""
+"""Moving something to a name that nothing has, and two that exchange theirs: renameat2(2)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import ctypes
 import errno
 import os
 import stat
+from pathlib import Path
 
-_NOREPLACE = 1
+_NOREPLACE, _EXCHANGE = 1, 2
+_CURRENT_DIRECTORY = -100  # AT_FDCWD
 # File systems that do not know the flag (NFS, 9p, some FUSE) give EINVAL, other kernels ENOSYS.
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 # A C library without it is none that Python's wheels are made for; the other way does as well.
@@ -37,6 +39,19 @@ def rename_new(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         if number not in _UNKNOWN:
             raise OSError(number, os.strerror(number), old, None, new)
     _rename_by_steps(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Give each of two names what the other has, in one step, whatever that is.
+
+    Raises OSError as rename(2) does, and where the file system cannot do that.
+    """
+    if _renameat2 is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    here = _CURRENT_DIRECTORY
+    if _renameat2(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(one), None, str(other))
 
 
 def _rename_by_steps(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:

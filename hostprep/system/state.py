@@ -18,11 +18,11 @@ SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
 
 
-def moved(variable: str) -> Path | None:
-    """Return the directory that an environment variable names, absolute; None where it is not set.
+def chosen_path(variable: str) -> Path | None:
+    """Return the path that an environment variable names; None where it is not set.
 
-    Raises ``UsageError`` for what can be none, such as a file: it would be taken for an empty one,
-    and the answer be that hostprep has nothing on this machine.
+    Raises ``UsageError`` for a relative one: the next run may begin in another directory, and would
+    find nothing of what this one did.
     """
     chosen = os.environ.get(variable)
     if not chosen:
@@ -33,7 +33,24 @@ def moved(variable: str) -> Path | None:
             " ~; nothing was done.",
             f'set it as {variable}="$HOME{chosen[1:]}", or to the path written out',
         )
-    path = Path(chosen).absolute()
+    if not os.path.isabs(chosen):
+        raise UsageError(
+            f"{variable} is {chosen!r}, which is another place in each current directory; nothing"
+            " was done.",
+            f"name it from the root on: {variable}={shlex.quote(os.path.abspath(chosen))}",
+        )
+    return Path(chosen)
+
+
+def moved(variable: str) -> Path | None:
+    """Return the directory that an environment variable names; None where it is not set.
+
+    Raises ``UsageError`` for what can be none, such as a file: it would be taken for an empty one,
+    and the answer be that hostprep has nothing on this machine. So it does for a relative path.
+    """
+    path = chosen_path(variable)
+    if path is None:
+        return None
     try:
         possible = stat.S_ISDIR(os.stat(path).st_mode)
     except NotADirectoryError:  # a file stands above it

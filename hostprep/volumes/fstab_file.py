@@ -19,7 +19,7 @@ from hostprep.system.files import (
 )
 from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
-from hostprep.system.state import boot_dir
+from hostprep.system.state import boot_dir, chosen_path
 from hostprep.system.systemd import daemon_reload, systemd_runs
 from hostprep.volumes.fstab import foreign_lines
 from hostprep.volumes.fstab_check import check_new_fstab
@@ -29,8 +29,7 @@ SYSTEM_FSTAB = Path("/etc/fstab")
 
 def fstab_path() -> Path:
     """Return the fstab to work on: /etc/fstab, or what ``HOSTPREP_FSTAB`` names."""
-    chosen = os.environ.get("HOSTPREP_FSTAB")
-    return Path(chosen).absolute() if chosen else SYSTEM_FSTAB
+    return chosen_path("HOSTPREP_FSTAB") or SYSTEM_FSTAB
 
 
 def read_fstab(path: Path) -> bytes:

@@ -31,7 +31,8 @@ class VolumeRequest:
     ``inodes`` is the least number of inodes that must fit; ``huge`` of None takes ``within_size``
     for a new volume where the kernel takes it. ``swap`` of False asks for ``noswap`` where the
     kernel takes it. ``allow_shrink`` of False keeps a larger volume as it is (staging grows
-    volumes, never shrinks).
+    volumes, never shrinks). ``of_ram``: the size is a percentage of the RAM, and a volume that
+    is nearly as large stays as it is.
     """
 
     path: str
@@ -44,6 +45,7 @@ class VolumeRequest:
     swap: bool = False
     fstab: bool = False
     allow_shrink: bool = True
+    of_ram: bool = False
     reserve_bytes: int | None = None
     force: bool = False
 

@@ -25,11 +25,18 @@ KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfo
 _BYTES_PER_INODE = 16 * KIB
 _LEAST_DEFAULT_INODES = 64 * 1024
 _MOST_DEFAULT_INODES = 4 * 1024 * 1024
+# What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
+_SAME_SHARE = 0.01
 
 
 def default_inodes(size_bytes: int) -> int:
     """Return how many inodes a volume of this size gets where nothing is known of its files."""
     return min(max(size_bytes // _BYTES_PER_INODE, _LEAST_DEFAULT_INODES), _MOST_DEFAULT_INODES)
+
+
+def is_same_share(size_bytes: int, wanted_bytes: int) -> bool:
+    """Whether a size is as good as the percentage of the RAM that was worked out just now."""
+    return abs(size_bytes - wanted_bytes) < wanted_bytes * _SAME_SHARE
 
 
 def new_size(
@@ -48,6 +55,8 @@ def new_size(
             f" {shlex.quote(live.path)}`, and run the same command again",
         )
     size_bytes = whole_pages(request.size_bytes, facts.page_bytes)
+    if request.of_ram and is_same_share(live.size_bytes, size_bytes):
+        return live.size_bytes
     if size_bytes >= live.size_bytes:
         return size_bytes
     if not request.allow_shrink:

@@ -48,7 +48,7 @@ def test_what_a_library_answers_is_judged(tmp_path: Path) -> None:
 
 def test_a_driver_that_has_just_started_is_not_at_work_for_somebody(tmp_path: Path) -> None:
     found = check(tmp_path, told="message", BUSY=100, LOOKS=3)
-    assert "busy for 0 % of the time" in found["HP052", "GPU 0"]
+    assert "busy for 0% of the time" in found["HP052", "GPU 0"]
 
 
 def test_a_library_without_driver_and_bus_is_no_gpu(tmp_path: Path) -> None:

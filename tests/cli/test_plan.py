@@ -113,7 +113,7 @@ def test_without_a_spec_it_says_how_to_get_one(
     assert "hostprep spec init" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\x04", 130)])
 def test_it_asks_on_a_terminal(
     answer: str,
     code: int,
@@ -130,6 +130,7 @@ def test_it_asks_on_a_terminal(
     os.close(leader)
     said = capsys.readouterr()
     assert "would: dataset data" in said.out and "Do this?" in said.err
+    assert ("nothing was changed.\n" in said.err) is (code != 0)
     assert (home / "fast/data").exists() is (code == 0)
 
 

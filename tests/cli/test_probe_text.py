@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from hostprep.cli.probe_text import render
 from hostprep.host.block import StorageClass, locate
@@ -51,7 +54,7 @@ def test_link_and_wear() -> None:
     assert "PCIe under load: 8 GT/s x4 (3.94 GB/s) at 0000:03:00.0; it could do 16 GT/s x4" in said
     whole = text(measured(link=PcieLink("0000:03:00.0", 16.0, 4, 16.0, 4, 7.88e9)))
     assert "16 GT/s x4 (7.88 GB/s) at 0000:03:00.0\n" in whole and "it could do" not in whole
-    assert "nvme0n1: SMART passed, 7 % of its rated writes used, 2 media errors" in said
+    assert "nvme0n1: SMART passed, 7% of its rated writes used, 2 media errors" in said
 
 
 def test_bars_grow_with_the_rate() -> None:
@@ -229,3 +232,11 @@ def test_folders_that_were_not_looked_into_are_counted() -> None:
 def test_names_of_strangers_cannot_rewrite_the_terminal() -> None:
     one = measured(storage=storage(disks=(disk(model="Evil\x1b[2J"),)))
     assert "\x1b" not in text(one)
+
+
+def test_bars_are_of_what_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", terminal)
+    said = text(measured())
+    assert said.isascii() and "########" in said
+    terminal.close()

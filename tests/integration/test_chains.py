@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostprep.converging.boot_record import load_boot_record
+from hostprep.staging.record.records import load_record, save_record
 from tests.kit.converging import apply, keys, plan, write_spec
 from tests.kit.stagecraft import make_source, mount, run_hostprep, unmount
 
@@ -97,6 +99,21 @@ def test_what_changes_in_the_source_reaches_the_last_copy_in_one_run(chain: Chai
     unmount(chain.root / "a")  # the copy of the copy is still there
     assert datasets(apply(chain.spec), "done") == ["one", "two", "three"]
     assert apply(chain.spec)["changed"] is False
+
+
+@pytest.mark.parametrize("phase", ["staged", "updating"])
+def test_a_copy_that_is_not_whole_is_mended_once_its_source_is_there_again(
+    phase: str, chain: Chain
+) -> None:
+    (chain.source / "class-0/file").write_bytes(bytes(1000))
+    apply(chain.spec)
+    record = load_record("three", str(chain.part))
+    assert record is not None
+    save_record(replace(record, phase=phase), durable=False)
+    (chain.part / "file").unlink()
+    chain.reboot()
+    assert datasets(apply(chain.spec), "done") == ["one", "two", "three"]
+    assert names(chain.part) == names(chain.source / "class-0")
 
 
 def test_a_volume_must_hold_the_copy_of_what_is_yet_to_come(chain: Chain) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,41 @@ def test_a_plan_of_who_may_not_read_them_leaves_that_to_root(
         assert "root can tell" in kept["reason"] and found["changes"] == []
     done = run_hostprep("plan", spec, *QUIET, prefix=NOBODY)
     assert "is not for this user" in done.stdout + done.stderr
+
+
+def test_so_does_one_that_is_staged_from_such_copies(
+    source: Path, closed: Path, target: Path, safe_dir: Path
+) -> None:
+    """Its source is not there, and what is to be done until it is, may not be for this user."""
+    second = safe_dir / "second"
+    for folder in (target, second):
+        folder.mkdir()
+    first = {"source": source, "to": target}
+    spec = safe_dir / "spec.yml"
+    write_spec(spec, datasets=[first, {"source": target / "data", "to": second}])
+    apply(spec)
+    (source / "new").mkdir()
+    (source / "new/file").write_bytes(b"new")
+    write_spec(
+        spec, datasets=[first, {"name": "data", "source": target / "data/new", "to": second}]
+    )
+    found = hostprep("plan", spec, *QUIET, prefix=NOBODY)
+    told = {each["subject"]: each["reason"] for each in found["unchanged"]}
+    assert "root can tell" in told[f"{target}/data"]
+    assert "for root to tell of" in told[f"{second}/data"]
+    assert found["changes"] == found["refusals"] == []
+    write_spec(spec, datasets=[first, {"source": target / "data", "to": second}])
+    (second / "data/class-0/theirs").write_bytes(b"kept")
+    hostprep("unstage", second / "data", expect=1)
+    closed.chmod(0o755)
+    shutil.rmtree(target / "data")
+    found = hostprep("plan", spec, *QUIET, prefix=NOBODY)
+    actions = {each["subject"]: each["action"] for each in found["changes"]}
+    assert actions.keys() == {f"{target}/data", f"{second}/data"} and found["refusals"] == []
+    assert actions[f"{second}/data"].startswith(f"bring {second}/data up to date")
+    (second / "data/class-0/theirs").unlink()
+    apply(spec)
+    assert plan(spec)["changes"] == []
 
 
 def test_what_is_open_and_an_empty_closed_folder_are_for_all(
@@ -263,6 +299,21 @@ def test_apply_closes_them_as_well(
     assert _modes(state) == 0o644, "a plan changes nothing"
     apply(spec)
     assert _modes(state) == 0o600 and plan(spec)["changes"] == []
+
+
+def test_apply_opens_them_to_all_where_all_may_list_again(
+    source: Path, target: Path, state: Path, safe_dir: Path
+) -> None:
+    target.mkdir(mode=0o700)
+    spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
+    apply(spec)
+    assert _modes(state) == 0o600 and plan(spec)["changes"] == []
+    target.chmod(0o755)
+    (change,) = plan(spec)["changes"]
+    assert change["action"] == "open the list of its files on record"
+    assert _modes(state) == 0o600, "a plan changes nothing"
+    apply(spec)
+    assert _modes(state) == 0o644 and plan(spec)["changes"] == []
 
 
 def test_a_users_own_records_are_as_ever(

@@ -214,3 +214,21 @@ def test_what_is_moved_to_the_place_of_a_folder_while_it_is_updated_is_left_alon
     assert [path.name for path in (copies / place).iterdir()] == ["key"]
     left = (copies / place).stat()
     assert (left.st_mode & 0o777, left.st_uid) == (mode, _COLLEAGUE)
+
+
+def test_a_dry_run_is_refused_as_the_run_would_be_with_records_that_others_can_write(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, state = safe_dir / "theirs", safe_dir / "theirs/state"
+    state.mkdir(parents=True)
+    for folder in (home, state):
+        os.chown(folder, 65534, 65534)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(state))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(home / "run"))
+    stage = ("stage", source, "--to", home / "fast")
+    hostprep(*stage, prefix=NOBODY)
+    state.chmod(0o777)
+    for line in (stage, ("unstage", "data")):
+        for words in (("--dry-run",), ()):
+            error = hostprep(*line, *words, prefix=NOBODY, expect=5)["error"]
+            assert "is writable by everybody" in error["message"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import hostprep
 from hostprep.errors import UsageError
 from hostprep.units import (
     MIB,
@@ -158,3 +161,9 @@ def test_rates_have_three_digits(bytes_per_s: float, words: str) -> None:
 )
 def test_what_is_slow_is_not_said_to_be_nothing(number: float, words: str) -> None:
     assert format_number(number) == words
+
+
+def test_per_cents_are_written_in_one_way() -> None:
+    """As `{share:.0%}` writes them, which is what most do: `18%`, and not `18 %` beside it."""
+    sources = Path(hostprep.__file__).parent.rglob("*.py")
+    assert [path.name for path in sources if b"} %" in path.read_bytes()] == []

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from hostprep.loading.files import decoders
 from hostprep.loading.files.arrays import MAGIC, read_array
+from hostprep.units import GIB, format_bytes
 
 _IN_MEMORY = 64
+_MOST_BYTES = GIB
 _REPEATS = 1000
 _MOST_BROKEN = 50
 
 
 def read_whole(name: str) -> bytes:
-    """Return a file's bytes, read in one go and unbuffered."""
+    """Return a file's bytes, read in one go and unbuffered.
+
+    ``OSError`` for one that is far larger than a sample: among small ones may lie an archive of
+    them all, for which there is no memory.
+    """
     with open(name, "rb", buffering=0) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes > _MOST_BYTES:
+            why = f"it has {format_bytes(size_bytes)}, and is no sample that is read whole"
+            raise OSError(errno.EFBIG, why, name)
         return file.readall()
 
 

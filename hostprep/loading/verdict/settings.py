@@ -177,7 +177,7 @@ def _persistent(known: Known, point: Point) -> Choice:
         return Choice(False, "workers grow: what does so in an epoch would in each")
     started = min(max(probe.first_batch_seconds, probe.once_seconds) for probe in probes)
     if started > _START_SHARE * epoch_seconds:
-        return Choice(True, "starting workers is more than 1 % of an epoch")
+        return Choice(True, "starting workers is more than 1% of an epoch")
     # There is nothing against those that are set so.
     return Choice(bool(known.subject and known.subject.current_persistent), None)
 

@@ -10,6 +10,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of
+from hostprep.readiness.checks._volumes import freeing_memory, too_little_memory
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.readiness.shell import quote
@@ -51,7 +52,7 @@ class DatasetLook:
     volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
     not known. ``origin`` is how its source answers. ``in_the_way`` is what helps where something is
     mounted over it, or in it: a run refuses to stage there. ``shares_name``: the spec stages others
-    of this name elsewhere.
+    of this name elsewhere. ``too_little`` is as of a ``VolumeLook``, of its volume.
     """
 
     name: str
@@ -67,6 +68,7 @@ class DatasetLook:
     origin: Origin
     in_the_way: str | None = None
     shares_name: bool = False
+    too_little: str | None = None
 
     @property
     def subject(self) -> str:
@@ -84,6 +86,8 @@ class DatasetLook:
             return Remedy((), self.in_the_way)
         if self.origin.state != "fine":
             return Remedy((), f"its source {self.source} cannot be staged from now (HP014)")
+        if self.too_little is not None:
+            return freeing_memory(self.too_little)
         if self.stage is None:
             return Remedy((), f"stage {self.source} again, into a volume that is large enough")
         return Remedy((f"{self.stage} {option}" if option else self.stage,), hint)
@@ -135,6 +139,7 @@ def _wanted(
 ) -> DatasetLook:
     """Return a data set of the spec; ``status`` is of its record, where that can be read."""
     lost = wanted.volume is not None and context.live(wanted.volume) is None
+    volume = next((each for each in spec.volumes if each.path == wanted.volume), None)
     state, reason = (status.state, status.reason) if status else ("never", "it was never staged")
     if status is None and (closed := _closed_above(wanted.to)):
         state, reason = "unreachable", f"{NOT_FOR_US}{closed}, where its path leads"
@@ -155,6 +160,7 @@ def _wanted(
         origin=_NOT_ASKED,
         in_the_way=in_the_way,
         shares_name=sum(each.name == wanted.name for each in spec.datasets) > 1,
+        too_little=None if volume is None else too_little_memory(volume, context),
     )
 
 

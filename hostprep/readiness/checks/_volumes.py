@@ -15,10 +15,8 @@ from hostprep.units import format_bytes
 from hostprep.volumes.budget import arithmetic, default_reserve
 from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.options import OptionValues, parse_options
-from hostprep.volumes.settings import default_inodes, making_writable
+from hostprep.volumes.settings import default_inodes, is_same_share, making_writable
 
-# A percentage was worked out when the volume was mounted, of a RAM that differs from boot to boot.
-_SAME_SIZE = 0.01
 WHO_TAKES_MEMORY = "ps -eo pid,user,rss,args --sort=-rss | head"
 _NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
 
@@ -104,10 +102,11 @@ def freeing_memory(too_little: str) -> Remedy:
     )
 
 
-def too_little_memory(volume: VolumeSpec, context: Context) -> str | None:
+def too_little_memory(volume: VolumeSpec, context: Context, *, anew: bool = False) -> str | None:
     """Return the sum by which `hostprep mount` of it alone would be refused now.
 
-    None where it would not be, or where that cannot be reckoned: who tries it is told.
+    ``anew``: after it was emptied and unmounted. None where it would not be, or where that cannot
+    be reckoned: who tries it is told.
     """
     try:
         headroom, live = context.headroom, context.live(volume.path)
@@ -116,13 +115,17 @@ def too_little_memory(volume: VolumeSpec, context: Context) -> str | None:
         return None
     if context.euid != 0:  # it is root who mounts, outside of this job
         headroom = headroom.machine or headroom
+    available_bytes = headroom.available_bytes
     size_bytes = volume.size_bytes(headroom.ram_bytes)
+    if anew and live is not None:
+        available_bytes += live.used_bytes
+        live = None
     if live is not None and _same(volume, live.size_bytes, size_bytes):
         size_bytes = live.size_bytes
     growth_bytes = _growth_bytes(volume, size_bytes, live)
     budget = RamBudget(
         growth_bytes=growth_bytes,
-        available_bytes=headroom.available_bytes,
+        available_bytes=available_bytes,
         reserve_bytes=default_reserve(headroom.ram_bytes),
         available_from=headroom.available_from,
         promised_bytes=sum(each.promised_bytes for each in others),
@@ -191,8 +194,9 @@ def _wanted_bytes(
 
 
 def _same(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bool:
-    slack = wanted_bytes * _SAME_SIZE if volume.size.endswith("%") else 1 << 16
-    return abs(size_bytes - wanted_bytes) < slack
+    if volume.size.endswith("%"):
+        return is_same_share(size_bytes, wanted_bytes)
+    return abs(size_bytes - wanted_bytes) < 1 << 16
 
 
 def nothing_to_judge(volumes: tuple[VolumeLook, ...] | None) -> Iterator[Finding]:

@@ -98,8 +98,8 @@ def _judge_one(disk: Disk) -> Finding:
         message,
         Measured("wear not told", None)
         if used is None
-        else Measured(f"{used} % worn", used, "percent", "lower"),
-        f"passed, below {_WORN_PERCENT} % worn, no lost sectors",
+        else Measured(f"{used}% worn", used, "percent", "lower"),
+        f"passed, below {_WORN_PERCENT}% worn, no lost sectors",
         "the disk's own verdict and NVMe's percentage_used (SATA: its maker's attribute)",
         _WORN_PERCENT,
         None
@@ -123,8 +123,8 @@ def _found(name: str, health: Health) -> tuple[Status, str]:
         return Status.WARN, f"{name} counts {lost}: a file there may be lost."
     used = health.used_percent
     if used is not None and used >= _WORN_PERCENT:
-        return Status.WARN, f"{name} has spent {used} % of the writes that it is rated for."
-    worn = "" if used is None else f", {used} % worn"
+        return Status.WARN, f"{name} has spent {used}% of the writes that it is rated for."
+    worn = "" if used is None else f", {used}% worn"
     return Status.PASS, f"{name} is well by its own word{worn}."
 
 

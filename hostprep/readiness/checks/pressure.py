@@ -27,7 +27,7 @@ _RESOURCES = (
         "io",
         "full",
         20.0,
-        "xprof calls a program highly input-bound from 20 % of waiting on",
+        "xprof calls a program highly input-bound from 20% of waiting on",
         "all tasks that could go on waited for storage",
         Remedy(
             ("iotop -boPn 3",),
@@ -50,7 +50,7 @@ _RESOURCES = (
         "memory",
         "full",
         10.0,
-        "systemd-oomd ends programs from 60 % on; a sixth of that is no healthy machine",
+        "systemd-oomd ends programs from 60% on; a sixth of that is no healthy machine",
         "all tasks that could go on waited for memory",
         Remedy(("ps -eo pid,user,rss,args --sort=-rss | head",), "who holds the memory"),
     ),
@@ -104,10 +104,10 @@ def _judge_one(resource: Resource, pressure: Pressure) -> Finding:
     return Finding(
         Status.WARN if high else Status.PASS,
         resource.name,
-        f"for {pressure.avg10_percent:.0f} % of the last 10 s ({pressure.avg60_percent:.0f} % of"
+        f"for {pressure.avg10_percent:.0f}% of the last 10 s ({pressure.avg60_percent:.0f}% of"
         f" the last minute) {resource.waits}.",
-        Measured(f"{lasting:.1f} %", lasting, "percent", "lower"),
-        f"below {resource.limit_percent:.0f} %, by {resource.line} avg10 or avg60 of"
+        Measured(f"{lasting:.1f}%", lasting, "percent", "lower"),
+        f"below {resource.limit_percent:.0f}%, by {resource.line} avg10 or avg60 of"
         f" /proc/pressure/{resource.name}",
         resource.limit_from,
         resource.limit_percent,

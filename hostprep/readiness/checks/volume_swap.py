@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._datasets import look_at_datasets
-from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
+from hostprep.readiness.checks._volumes import (
+    WHO_TAKES_MEMORY,
+    VolumeLook,
+    look_at_volumes,
+    nothing_to_judge,
+    too_little_memory,
+)
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -21,7 +27,7 @@ class Facts:
     """The volumes, whether swap is active, what the kernel says, and what cures each volume.
 
     ``known``: whether the kernel takes noswap, None where this user may not ask it. ``cures`` has
-    the lines by the volume's path.
+    the lines by the volume's path, ``too_little`` why one would be refused once it was unmounted.
     """
 
     volumes: tuple[VolumeLook, ...] | None
@@ -29,13 +35,14 @@ class Facts:
     known: bool | None
     release: str
     cures: dict[str, tuple[str, ...]]
+    too_little: dict[str, str]
 
 
 def look(context: Context) -> Facts:
     """Read whether swap is active, and what lies in each volume."""
     volumes = look_at_volumes(context)
     if not any(volume.live for volume in volumes or ()):
-        return Facts(volumes, False, None, "", {})
+        return Facts(volumes, False, None, "", {}, {})
     swap_active = context.headroom.swap_active
     lacking = [each for each in volumes or () if _lacks(each)]
     known = context.tmpfs.noswap if swap_active and lacking else None
@@ -53,7 +60,9 @@ def look(context: Context) -> Facts:
                     mount_line(volume),
                     *lines,
                 )
-    return Facts(volumes, swap_active, known, release, cures)
+    sums = {each.spec.path: too_little_memory(each.spec, context, anew=True) for each in lacking}
+    too_little = {path: told for path, told in sums.items() if told is not None}
+    return Facts(volumes, swap_active, known, release, cures, too_little)
 
 
 def _lacks(volume: VolumeLook) -> bool:
@@ -100,18 +109,29 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
         message = (
             f"swap is active and {path} lacks noswap: its data may be read from the swap disk."
         )
-        remedy = Remedy(
-            facts.cures.get(path, ()),
-            volume.mount_hint(
-                "the kernel takes noswap only at a mount, so it has to be emptied, mounted anew and"
-                " filled again, while no job reads it; without swap (`swapoff -a`) it is not"
-                " needed",
-                mounts=path in facts.cures,
-            ),
-        )
+        remedy = _mounting_anew(volume, facts)
     measured = Measured("noswap" if noswap else "without noswap", noswap)
     return Finding(
         status, path, message, measured, "noswap", "tmpfs(5) and the spec", remedy=remedy
+    )
+
+
+def _mounting_anew(volume: VolumeLook, facts: Facts) -> Remedy:
+    path = volume.spec.path
+    if path in facts.too_little:
+        return Remedy(
+            ("hostprep status", WHO_TAKES_MEMORY),
+            "the kernel takes noswap only at a mount, and the memory does not suffice for one"
+            f" ({facts.too_little[path]}): end what takes it, or give the volume a smaller `size:`"
+            " in the spec; without swap (`swapoff -a`) it is not needed",
+        )
+    return Remedy(
+        facts.cures.get(path, ()),
+        volume.mount_hint(
+            "the kernel takes noswap only at a mount, so it has to be emptied, mounted anew and"
+            " filled again, while no job reads it; without swap (`swapoff -a`) it is not needed",
+            mounts=path in facts.cures,
+        ),
     )
 
 
@@ -139,6 +159,7 @@ spec does not say `swap: true`. **SKIP** the kernel is older than 6.4, and only 
 Where the kernel does not take it, swap has to go, or to be accepted (`swap: true`). Where it does,
 it takes it only at a mount. The remedy unstages what hostprep staged there,
 unmounts the volume (refused where something else is still in it), mounts it anew and stages again.
-`swapoff` cures it too, until the next boot.
+`swapoff` cures it too, until the next boot, and is what is left where the memory does not do for a
+volume that is mounted anew.
 """,
 )

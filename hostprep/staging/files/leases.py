@@ -10,10 +10,15 @@ _BREAK_TIME = Path("/proc/sys/fs/lease-break-time")
 _USUAL_SECONDS = 45  # the kernel's own default
 _SPARE_SECONDS = 5
 _POLL_SECONDS = 0.01
+# Who gives a lease up when asked takes less for it than this; who does not makes each file cost the
+# whole of it, and may have leases on as many files as there are. So much of that a process bears.
+_ANSWER_SECONDS = 0.1
+_MOST_SECONDS = 180.0
 
-# Set once a file could not be opened for longer than any lease lasts: then it is none that bars
-# the files here, but an archive's file that is not on its disk for instance, and is not waited for.
-_barred_by_others = False
+# What is left of that. Nothing, once a file could not be opened for longer than any lease lasts:
+# then it is none that bars the files here, but an archive's file that is not on its disk for
+# instance, and is not waited for.
+_left_seconds = _MOST_SECONDS
 
 
 def open_unleased(name: str, flags: int, *, dir_fd: int) -> int:
@@ -22,23 +27,28 @@ def open_unleased(name: str, flags: int, *, dir_fd: int) -> int:
     ``flags`` have O_NONBLOCK, for the sake of a fifo that took the file's place. With it the open
     fails at once where it would wait, and has the kernel ask the holder, who has
     ``fs.lease-break-time`` seconds; then the kernel takes the lease away. Raises OSError as
-    ``os.open`` does.
+    ``os.open`` does, BlockingIOError also where a process has waited long enough: the next run
+    finds the leases gone that this one has asked for.
     """
-    global _barred_by_others
+    global _left_seconds
     try:
         return os.open(name, flags, dir_fd=dir_fd)
     except BlockingIOError:
-        if _barred_by_others:
+        if _left_seconds <= 0:
             raise
-    deadline = time.monotonic() + _longest_seconds()
+    begin = time.monotonic()
+    until = begin + min(_longest_seconds(), _ANSWER_SECONDS + _left_seconds)
     while True:
         time.sleep(_POLL_SECONDS)
         try:
-            return os.open(name, flags, dir_fd=dir_fd)
+            descriptor = os.open(name, flags, dir_fd=dir_fd)
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                _barred_by_others = True
+            if time.monotonic() > until:
+                _left_seconds = 0.0
                 raise
+        else:
+            _left_seconds -= max(0.0, time.monotonic() - begin - _ANSWER_SECONDS)
+            return descriptor
 
 
 def _longest_seconds() -> float:

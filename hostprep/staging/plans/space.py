@@ -64,6 +64,7 @@ def volume_request(
     return VolumeRequest(
         path=request.parent,
         size_bytes=request.volume_size_bytes,
+        of_ram=request.volume_of_ram,
         inodes=inodes,
         fstab=request.fstab,
         allow_shrink=False,

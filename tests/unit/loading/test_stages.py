@@ -99,3 +99,18 @@ def test_a_broken_file_first_does_not_end_the_stages(images: Path) -> None:
     broken.write_bytes(b"no image")
     stages = time_stages(Slow([str(broken)] * 4 + names, "image", "pillow", 32), 4, 0.1)
     assert (stages.samples, stages.unreadable) == (1, 2)
+
+
+def test_an_archive_among_the_samples_is_not_read_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostprep.loading.files.samples._MOST_BYTES", 100)
+    names = [str(tmp_path / name) for name in ("0.bin", "all.bin", "1.bin", "2.bin")]
+    for name in names:
+        Path(name).write_bytes(b"sample")
+    Path(names[1]).write_bytes(b"x" * 101)
+    samples = FileSamples(names, "bytes", None, 32)
+    stages = time_stages(samples, 2, 5.0)
+    assert (stages.samples, stages.mean_file_bytes) == (1, 6)
+    assert stages.unreadable and "all.bin: it has 101 B, and is no sample" in stages.problem
+    assert samples[1] == b"sample"

@@ -500,7 +500,7 @@ def test_other_settings_than_those_there_are_named_with_why() -> None:
     made = judged(probes, current=4, cuda=True, current_persistent=False, current_pin=False)
     assert (made.change_needed, made.persistent_workers, made.pin_memory) == (False, True, True)
     assert about(made, "persistent_workers") == [
-        "persistent_workers: False now, True as starting workers is more than 1 % of an epoch"
+        "persistent_workers: False now, True as starting workers is more than 1% of an epoch"
     ]
     assert about(made, "pin_memory") == [
         "pin_memory: False now, True as there is a GPU, and memory for it"
@@ -508,7 +508,7 @@ def test_other_settings_than_those_there_are_named_with_why() -> None:
     made = judged(probes, current=4, current_persistent=True, current_pin=True)
     assert about(made, "pin_memory") == ["pin_memory: True now, False as torch sees no GPU here"]
     assert about(made, "persistent_workers") == [
-        "persistent_workers: starting workers is more than 1 % of an epoch"
+        "persistent_workers: starting workers is more than 1% of an epoch"
     ]
 
 

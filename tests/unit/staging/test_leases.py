@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -60,10 +61,41 @@ def test_what_is_barred_for_longer_than_a_lease_lasts_is_waited_for_once(
         tries.append(words)
         raise BlockingIOError
 
-    monkeypatch.setattr(leases, "_barred_by_others", False)
+    monkeypatch.setattr(leases, "_left_seconds", 180.0)
     monkeypatch.setattr(leases, "_longest_seconds", lambda: 0.0)
     monkeypatch.setattr(os, "open", barred)
     for expected in (2, 3):
         with pytest.raises(BlockingIOError):
             leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3)
         assert len(tries) == expected
+
+
+def test_who_gives_up_no_lease_holds_up_the_whole_run_only_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel takes each away after 45 s, and of files there may be any number."""
+    now, asked = 0.0, -1.0
+
+    def leased(*_: Any, **__: Any) -> int:
+        nonlocal asked
+        asked = now if asked < 0 else asked
+        if now - asked < 45:
+            raise BlockingIOError
+        asked = -1.0
+        return 3
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(leases, "_left_seconds", 180.0)
+    monkeypatch.setattr(leases, "_POLL_SECONDS", 1.0)
+    monkeypatch.setattr(leases, "_longest_seconds", lambda: 50.0)
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr(os, "open", leased)
+    opened = 0
+    for _ in range(1000):
+        with contextlib.suppress(BlockingIOError):
+            opened += bool(leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3))
+    assert opened == 4 and now < 200

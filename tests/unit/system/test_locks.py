@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from threading import Timer
 import pytest
 
 from hostprep.errors import HostprepError
+from hostprep.system import lock_files
 from hostprep.system.locks import Locked, is_locked, lock
 
 
@@ -227,3 +229,100 @@ def test_a_child_that_is_stuck_keeps_only_a_lock_that_was_handed_on(
     assert is_locked("stage") is handed_on
     os.close(child)
     assert not is_locked("stage")
+
+
+def a_file(path: Path) -> None:
+    path.touch(mode=0o666)
+
+
+def a_full_directory(path: Path) -> None:
+    (path / "below").mkdir(parents=True)
+
+
+def a_link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))
+
+
+def a_hard_link(path: Path) -> None:
+    a_file(path)
+    os.link(path, path.with_name("another"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+@pytest.mark.parametrize(
+    "make", [a_file, a_full_directory, a_link, a_socket, a_hard_link, os.mkfifo]
+)
+def test_root_puts_aside_what_others_made_in_the_place_of_a_lock(
+    make: Callable[[Path], None], own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In /run/lock, where everybody may make files, it is nobody's lock."""
+    path = own_state / "run/hostprep-volumes.lock"
+    path.parent.mkdir()
+    path.parent.chmod(0o1777)
+    monkeypatch.chdir(path.parent)  # the path of a socket must be short
+    make(path)
+    os.chown(path, 65534, 65534, follow_symlinks=False)
+    theirs = os.lstat(path).st_ino
+    with lock("volumes", purpose="test"):
+        assert is_locked("volumes")
+        with pytest.raises(Locked), lock("volumes", purpose="x", wait_seconds=0):
+            pass
+    (aside,) = path.parent.glob("hostprep-put-aside-*.lock")
+    assert os.lstat(aside).st_ino == theirs
+    assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (0, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_what_a_run_puts_aside_is_not_what_another_has_just_made(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is made while the other one looks: what was somebody else's may have gone by then."""
+    path = own_state / "run/hostprep-volumes.lock"
+    path.parent.mkdir()
+    path.parent.chmod(0o1777)
+    path.touch()
+    os.chown(path, 65534, 65534)
+    held: list[str] = []
+
+    def watched(name: str) -> None:
+        inner = getattr(lock_files, name)
+
+        def step(*args: object) -> object:
+            guard = os.open(own_state / "run/boot/making-locks", os.O_RDWR)
+            try:
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            finally:
+                os.close(guard)
+            held.append(name)
+            return inner(*args)
+
+        monkeypatch.setattr(lock_files, name, step)
+
+    for name in ("_is_of_others", "_make", "exchange"):
+        watched(name)
+    with lock("volumes", purpose="test"), lock("fstab", purpose="test"):
+        pass
+    assert held == ["_is_of_others", "_make", "exchange", "_make"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_the_lock_of_a_user_whose_records_root_works_on_is_not_put_aside(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "65534")
+    path = own_state / "run/hostprep-volumes.lock"
+    for folder in (path.parent, own_state / "state"):
+        folder.mkdir()
+    path.parent.chmod(0o1777)
+    path.touch()
+    for theirs in (path, own_state / "state"):
+        os.chown(theirs, 65534, 65534)
+    refused = pytest.raises(HostprepError, match="belongs to uid 65534")
+    with refused, lock("volumes", purpose="test"):
+        pass

@@ -141,7 +141,9 @@ def test_a_user_who_moved_the_records_still_sees_those_of_the_machine(
     assert readable_state_dirs() == (tmp_path / "job",)
 
 
-@pytest.mark.parametrize("chosen", ["/dev/null", "file", "file/below", "~", "~/state"])
+@pytest.mark.parametrize(
+    "chosen", ["/dev/null", "FOLDER/file", "FOLDER/file/below", "~", "~/state", "state", "."]
+)
 @pytest.mark.parametrize(
     ("variable", "directory"),
     [
@@ -160,16 +162,25 @@ def test_what_can_be_no_directory_is_a_mistake_and_not_an_empty_one(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(variable, chosen)
+    monkeypatch.setenv(variable, chosen.replace("HERE", str(tmp_path)))
     with pytest.raises(UsageError, match=variable):
         directory()
+
+
+def test_a_relative_path_is_another_place_for_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", "my state")
+    with pytest.raises(UsageError, match="'my state', which is another place in") as caught:
+        state_dir()
+    assert (caught.value.hint or "").endswith(f"HOSTPREP_STATE_DIR='{tmp_path}/my state'")
 
 
 def test_a_directory_that_is_not_there_yet_is_made_where_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", "a/b/")
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", f"{tmp_path}/a/b/")
     assert state_dir() == tmp_path / "a/b"
 
 

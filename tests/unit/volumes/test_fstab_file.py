@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.system import systemd
 from hostprep.system.files import ChangedMeanwhile
 from hostprep.system.flushing import NotFlushed
@@ -48,8 +48,11 @@ def fstab(tmp_path: Path) -> Path:
 
 
 def test_the_path_can_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_FSTAB", "/some/fstab")
+    assert fstab_path() == Path("/some/fstab")
     monkeypatch.setenv("HOSTPREP_FSTAB", "some/fstab")
-    assert fstab_path() == Path.cwd() / "some/fstab"
+    with pytest.raises(UsageError, match="another place in each current directory"):
+        fstab_path()
     monkeypatch.delenv("HOSTPREP_FSTAB")
     assert fstab_path() == Path("/etc/fstab")
 

@@ -334,6 +334,16 @@ def test_staging_grows_and_never_shrinks() -> None:
     assert any("enough" in each.reason for each in plan.unchanged)
 
 
+def test_a_percentage_of_the_ram_is_what_it_was_but_for_a_little() -> None:
+    """Else a volume would grow by what the RAM differs from boot to boot, or be refused that."""
+    poor = replace(MOUNTED, headroom=replace(MOUNTED.headroom, available_bytes=0))
+    share = replace(REQUEST, of_ram=True)
+    for more in (-4096, 0, 80 * MIB):
+        assert plan_volume(replace(share, size_bytes=8 * GIB + more), poor).changes == ()
+    assert "grow" in actions(replace(share, size_bytes=8 * GIB + 90 * MIB), MOUNTED)[0]
+    assert "grow" in actions(replace(REQUEST, size_bytes=8 * GIB + 80 * MIB), MOUNTED)[0]
+
+
 def test_mode_and_owner_need_no_remount() -> None:
     plan = plan_volume(replace(REQUEST, mode=0o700, uid=1000, gid=1000), MOUNTED)
     assert plan.remount_options is None

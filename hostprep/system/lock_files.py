@@ -1,0 +1,177 @@
+"""Lock files of our own, also in a directory where everybody may make files.
+
+/run/lock is one on Debian: somebody may take a lock's name there before root does, with a file of
+theirs, a directory, a fifo, a symlink. That is nobody's lock among root's runs. It is put aside.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from hostprep.errors import HostprepError
+from hostprep.system.renaming import exchange
+from hostprep.system.state import boot_dir, state_dir
+
+# Neither links are followed nor pipes waited for.
+FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_RDWR | FLAGS | os.O_CREAT | os.O_EXCL
+_OTHERS_WRITE = 0o022
+# Somebody may make and remove one of that name all the time.
+_TRIES = 20
+
+
+def open_lock(path: Path) -> int:
+    """Open a lock file, which is made where there is none; return its descriptor.
+
+    Raises ``HostprepError`` where it cannot be had, or is one that somebody else could keep from
+    us.
+    """
+    shared = _is_for_all(path.parent)
+    problem: HostprepError | None = None
+    for _ in range(_TRIES):
+        try:
+            # O_CREAT is left out where the file exists: fs.protected_regular refuses it to root for
+            # files of others.
+            return _checked(os.open(path, os.O_RDWR | FLAGS), path)
+        except FileNotFoundError:
+            problem = None
+        except OSError as error:
+            problem = no_lock(path, error)
+        except HostprepError as error:
+            problem = error
+        if problem is not None and not shared:
+            raise problem
+        with _alone() if shared else nullcontext(False) as alone:
+            if problem is None:
+                with suppress(FileExistsError):
+                    return _make(path)
+            elif not alone:
+                raise problem
+            elif _is_of_others(path):
+                _put_aside(path, problem)
+    raise problem or HostprepError(
+        f"the lock file {path} comes and goes; something else uses its name."
+    )
+
+
+def fault_of(descriptor: int) -> str | None:
+    """Say why an open file is no lock of ours, None where it is one."""
+    status = os.fstat(descriptor)
+    keeps = "whoever made it could keep hostprep waiting for ever"
+    if not stat.S_ISREG(status.st_mode):
+        return f"is not a regular file: {keeps}"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to uid {status.st_uid}: {keeps}"
+    if status.st_nlink > 1:
+        return "is a hard link to another file, which the note of who has the lock would overwrite"
+    return None
+
+
+def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError:
+    """Return what to say where the system does not let us have the lock file."""
+    hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
+    if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
+        hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
+    if error.errno == errno.EROFS:
+        hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"
+    if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
+        hint = f"remove it: rm -d {shlex.quote(str(path))}"
+    # A directory that was chosen may be root's, where sudo helps; the user's own is in HOME.
+    chosen = path.parent != state_dir() / "lock" or "HOSTPREP_STATE_DIR" in os.environ
+    if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0 and chosen:
+        hint = f"run it with sudo; for a run of one's own, {hint}"
+    return HostprepError(
+        f"the lock file {path} cannot be {failed}: {error.strerror}; nothing was changed.", hint
+    )
+
+
+def _checked(descriptor: int, path: Path) -> int:
+    if (fault := fault_of(descriptor)) is None:
+        return descriptor
+    os.close(descriptor)
+    raise HostprepError(
+        f"the lock file {path} {fault}; nothing was changed.",
+        f"remove it: rm {shlex.quote(str(path))}",
+    )
+
+
+def _is_for_all(directory: Path) -> bool:
+    """Whether others may make files in a directory of root's, none of which is a lock of ours.
+
+    They cannot remove what root makes there. With records of a user's own, as by `sudo` with
+    variables, go locks of that user.
+    """
+    if os.geteuid() != 0:
+        return False
+    try:
+        status = os.stat(directory)
+        records = state_dir()
+        if records.exists() and os.stat(records).st_uid != 0:
+            return False
+    except OSError:
+        return False  # whoever needs them tells of the reason
+    kept = status.st_uid == 0 and status.st_mode & stat.S_ISVTX
+    return bool(kept and status.st_mode & _OTHERS_WRITE)
+
+
+def _make(path: Path) -> int:
+    try:
+        return os.open(path, _NEW, 0o600)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise no_lock(path, error, "made") from None
+
+
+@contextmanager
+def _alone() -> Iterator[bool]:
+    """Keep root's other runs from making lock files in the body; False where that cannot be.
+
+    Else what one puts aside might be what another has just made there, and locked.
+    """
+    descriptor = -1
+    try:
+        boot_dir().mkdir(mode=0o755, parents=True, exist_ok=True)
+        guard = boot_dir() / "making-locks"  # asked again: somebody may have made it before us
+        descriptor = os.open(guard, os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except (OSError, HostprepError):
+        alone = False
+    else:
+        alone = True
+    try:
+        yield alone
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _is_of_others(path: Path) -> bool:
+    """Whether a name is somebody else's: no file of root's has been opened as a lock there."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return status.st_uid != 0
+
+
+def _put_aside(path: Path, problem: HostprepError) -> None:
+    """Make the lock file in the place of what others made, which gets a name beside it.
+
+    In one step: whoever tries again and again to make one would else be quicker.
+    """
+    aside = path.with_name(f"hostprep-put-aside-{os.urandom(4).hex()}.lock")
+    os.close(_make(aside))
+    try:
+        exchange(aside, path)
+    except OSError as error:
+        os.unlink(aside)
+        if not isinstance(error, FileNotFoundError):  # else they have removed it
+            raise problem from None
