@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from hostprep.cli.output import indented, json_text, printable, say
+from hostprep.cli.fleet_words import Words
+from hostprep.cli.output import json_text, printable, say
 from hostprep.errors import UsageError
 from hostprep.readiness.formats import Format
 from hostprep.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from hostprep.fleet import HostOutcome
-    from hostprep.fleet.events import Event
     from hostprep.readiness.fleet import HostReport
 
 _NAMED = ("FAIL", "UNKNOWN", "WARN")
@@ -36,7 +36,7 @@ def check_fleet(
         only_one(inventories),
         {"hostprep_check_arguments": arguments},
         limit=limits(limit),
-        observer=_Narrator(),
+        observer=Words(),
     )
     for warning in run.warnings:
         say(printable(warning))
@@ -146,15 +146,3 @@ def _report(outcome: HostOutcome) -> HostReport:
         said = " -> ".join(str(error[name]) for name in ("message", "hint") if error.get(name))
         return HostReport(outcome.host, None, said or None)
     return HostReport(outcome.host, report, outcome.message)
-
-
-class _Narrator:
-    """Says on stderr which hosts have answered, where that is worth a line."""
-
-    def event(self, event: Event) -> None:
-        """Show an event."""
-        if event.kind in ("failed", "unreachable"):
-            say(indented(f"{event.host}: {event.fields.get('message') or event.kind}"))
-
-    def waiting(self) -> None:
-        """Say nothing: a check has its own limits of time."""

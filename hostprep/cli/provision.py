@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.fleet_words import Words
 from hostprep.cli.options import INVENTORY, JsonOption, PruneOption, SpecArgument
-from hostprep.cli.output import emit_json, emit_text, indented, printable, say, say_error
-from hostprep.cli.progress import LINE_SECONDS
+from hostprep.cli.output import emit_json, emit_text, printable, say, say_error
 from hostprep.errors import HostprepError, Interrupted, UsageError
-from hostprep.units import format_seconds
 
 if TYPE_CHECKING:
     from hostprep.fleet import FleetRun
@@ -93,7 +91,7 @@ def provision(
             forks=forks,
             check=check,
             diff=diff,
-            observer=Words(check=check),
+            observer=_Words(check=check),
         )
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
@@ -177,38 +175,14 @@ def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
     )
 
 
-class Words:
-    """Says on stderr what came of a task where that is worth a line, and what takes its time."""
+class _Words(Words):
+    """Says what changes beside what fails."""
 
-    def __init__(self, *, check: bool = False) -> None:
+    def __init__(self, *, check: bool) -> None:
+        super().__init__()
         self._changed = "would change" if check else "changed"
-        self._begun: dict[str, tuple[str, float]] = {}
-        self._said = time.monotonic()
 
-    def event(self, event: Event) -> None:
-        """Show an event."""
-        if event.kind == "start":
-            self._begun[event.host] = (event.task, time.monotonic())
-            return
-        self._begun.pop(event.host, None)
-        if event.kind in ("failed", "unreachable"):
-            self._say(f"{event.host}: {event.task}: {event.fields.get('message') or event.kind}")
-        elif event.kind == "ok" and event.fields.get("changed"):
-            self._say(f"{event.host}: {event.task}: {self._changed}")
-
-    def waiting(self) -> None:
-        """Say every few seconds who is at work on what."""
-        now = time.monotonic()
-        if now - self._said < LINE_SECONDS:
-            return
-        at_work: dict[str, list[str]] = {}
-        for host, (task, since) in self._begun.items():
-            if now - since >= LINE_SECONDS:
-                at_work.setdefault(task, []).append(host)
-        for task, hosts in at_work.items():
-            longest = format_seconds(now - min(self._begun[host][1] for host in hosts))
-            self._say(f"{task}: at work for up to {longest}: {', '.join(hosts)}")
-
-    def _say(self, line: str) -> None:
-        self._said = time.monotonic()
-        say(indented(line))
+    def _line(self, event: Event) -> str | None:
+        if event.kind == "ok" and event.fields.get("changed"):
+            return f"{event.host}: {event.task}: {self._changed}"
+        return super()._line(event)

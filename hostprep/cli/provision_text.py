@@ -8,7 +8,14 @@ from typing import Any
 from hostprep.cli.output import emit_text, error_fields, printable
 from hostprep.errors import HostprepError
 from hostprep.fleet.model import FleetRun, HostOutcome
-from hostprep.fleet.results import Staged, changes_of, staged_by, total_rate, warnings_of
+from hostprep.fleet.results import (
+    Staged,
+    changes_of,
+    left_on,
+    staged_by,
+    total_rate,
+    warnings_of,
+)
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 _HEADINGS = ("host", "changed", "failed", "staged")
@@ -59,6 +66,7 @@ def _host_fields(outcome: HostOutcome) -> dict[str, Any]:
         "predicted": outcome.predicted,
         "message": outcome.message,
         "changes": [asdict(change) for change in changes_of(outcome)],
+        "left": [asdict(left) for left in left_on(outcome)],
         "warnings": list(warnings_of(outcome)),
         "staged": [asdict(staged) for staged in staged_by(outcome)],
         "started_at": outcome.started_at,
@@ -87,6 +95,7 @@ def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
         if change.action is not None:
             words += f": {change.action} ({change.reason})"
         lines.append(f"{verb}: {words}")
+    lines += [f"left: {each.subject}: {each.reason}" for each in left_on(outcome)]
     if outcome.message:
         label = "failed" if outcome.failed else "not known"
         lines += [f"{label}: {line}" for line in outcome.message.splitlines() if line.strip()]
@@ -117,10 +126,13 @@ def _bound(staged: Staged) -> str:
 
 def _totals(run: FleetRun, *, check: bool) -> str:
     changed = sum(outcome.changed for outcome in run.hosts)
+    left = sum(bool(left_on(outcome)) for outcome in run.hosts)
     words = (
         f"{format_count(len(run.hosts), 'host')}:"
         f" {format_count(changed)} {'would change' if check else 'changed'},"
-        f" {format_count(len(run.failed))} failed, in {format_seconds(run.seconds)}"
+        f" {format_count(len(run.failed))} failed,"
+        f"{f' {format_count(left)} not all as the spec says,' if left else ''}"
+        f" in {format_seconds(run.seconds)}"
     )
     rate = total_rate(run)
     if rate is not None:

@@ -22,6 +22,9 @@ from hostprep.system.python import pip_line
 from hostprep.system.resources import data_path
 from hostprep.system.run import Running, start
 
+# Of a folder below which ssh makes its sockets: their whole names may have 107 bytes, of which ours
+# and those of ssh take 56.
+_LONGEST_PLACE = 50
 _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
 # How ansible-playbook begins a warning, and what it says where patterns leave no host or are none.
 _WARNING = "[WARNING]"
@@ -65,7 +68,7 @@ def run_playbook(
     began = time.monotonic()
     tally = Tally()
     words: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="hostprep-fleet.") as folder:
+    with tempfile.TemporaryDirectory(prefix="hostprep-fleet.", dir=_place()) as folder:
         passed = Path(folder) / "variables.json"
         passed.write_text(json.dumps(_as_data(variables)), encoding="utf-8")
         command = [sys.executable, "-P", "-m", "ansible", "playbook"]
@@ -96,6 +99,12 @@ def run_playbook(
         raise _no_host(inventory, completed.returncode, said, limited=bool(limit))
     warnings = tuple(line for line in completed.stderr.splitlines() if line.startswith(_WARNING))
     return FleetRun(outcomes, time.monotonic() - began, warnings)
+
+
+def _place() -> str | None:
+    """Return where a run has its folder, None for the usual place: a batch job's may be deep."""
+    deep = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE
+    return "/tmp" if deep and os.access("/tmp", os.W_OK) else None
 
 
 def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> HostprepError:

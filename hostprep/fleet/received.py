@@ -51,6 +51,9 @@ def is_whole(document: Any) -> bool:
 
 _STEP = with_fields({"kind": is_text, "subject": is_text, "action": is_text, "reason": is_text})
 _PROBLEM = with_fields({"kind": is_text, "subject": is_text, "message": is_text})
+_UNCHANGED = with_fields(
+    {"kind": is_text, "subject": is_text, "reason": is_text, "as_wanted": is_flag}
+)
 _STAGED = with_fields(
     {
         "dataset": is_text,
@@ -64,12 +67,13 @@ _FIELDS = {
     "ok": is_flag,
     "warnings": all_of(is_text),
     "changes": all_of(_STEP),
+    "unchanged": all_of(_UNCHANGED),
     "refusals": all_of(_PROBLEM),
     "done": all_of(_STEP),
     "staged": all_of(_STAGED),
 }
 # What is read from one that worked.
-_PLANNED = {"warnings", "changes", "refusals"}
+_PLANNED = {"warnings", "changes", "unchanged", "refusals"}
 _NEEDED = {
     "hostprep.plan/1": _PLANNED,
     "hostprep.apply/1": _PLANNED | {"done", "staged"},

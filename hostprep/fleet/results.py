@@ -23,6 +23,14 @@ class HostChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """Something that is not as the spec has it, and stays so: no run makes it so."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """A data set that a host staged. ``bound_by`` is what bound it, None where that is unknown."""
 
@@ -57,6 +65,17 @@ def changes_of(outcome: HostOutcome) -> tuple[HostChange, ...]:
         HostChange(task) for task in outcome.changed_tasks if task != CONVERGE_TASK or not steps
     )
     return tasks + steps
+
+
+def left_on(outcome: HostOutcome) -> tuple[Left, ...]:
+    """Return what is not as the spec has it though nothing of it is changed, or would be."""
+    return tuple(
+        Left(f"{each['kind']} {each['subject']}", each["reason"])
+        for document in outcome.documents
+        if document.get("schema") in _CONVERGE
+        for each in document.get("unchanged", ())
+        if not each["as_wanted"]
+    )
 
 
 def warnings_of(outcome: HostOutcome) -> tuple[str, ...]:

@@ -20,6 +20,12 @@ description: What hostprep.fleet reads from ansible-playbook's stdout.
 # What ssh adds on its own when a session over a shared connection ends.
 _FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
 _MOST_OUTPUT = 2000
+# Of what one host says: more would hold up the results of all, or push them off the screen.
+_MOST_WORDS = 20_000
+_MOST_LINE = 16 * 1024 * 1024
+_MOST_DIFF_LINES = 2_000  # to compare them takes their square at least
+_SIDES = ("before", "after")
+_MOST_LEVELS = 32  # of a document; what nests deeper stops whoever reads it, here or later
 _SAYING = ("debug", "ansible.builtin.debug")
 # What the controller does by itself, without a connection to the host.
 _HERE = {
@@ -80,6 +86,8 @@ class CallbackModule(CallbackBase):
         try:
             told = self._told(result, failed=event == "failed")
             line = self._line(event, **whose, **told, warns=warns, reached=reached)
+            if len(line) > _MOST_LINE or _nests([told["document"]], _MOST_LEVELS):
+                raise ValueError(_NOT_UNDERSTOOD)
         except Exception:
             # A host may send anything, also what nests too deep to be copied. Without an event of
             # its end it would count as unharmed.
@@ -94,14 +102,22 @@ class CallbackModule(CallbackBase):
             "message": self._message(fields, failed=failed),
             "diff": self._diff(fields["diff"]) if changed and fields.get("diff") else None,
             "document": fields.get("document"),
-            "predicted": fields.get("predicted", True),
+            "predicted": bool(fields.get("predicted", True)),
         }
 
     def _diff(self, diff: Any) -> str | None:
         try:
+            parts = diff if isinstance(diff, list) else [diff]
+            length = sum(self._length(part.get(side)) for part in parts for side in _SIDES)
+            if length > _MOST_DIFF_LINES:
+                return "(too long to be compared)\n"
             return str(self._get_diff(diff))
         except Exception:  # it is none; what else the host says counts all the same
             return None
+
+    def _length(self, side: Any) -> int:
+        text = self._serialize_diff(side) if isinstance(side, dict) else str(side or "")
+        return len(text.splitlines())
 
     def _message(self, fields: dict[str, Any], *, failed: bool) -> str | None:
         message, *errors = (self._words(fields, key) for key in ("msg", "stderr", "module_stderr"))
@@ -123,6 +139,8 @@ class CallbackModule(CallbackBase):
 
     def _words(self, fields: dict[str, Any], key: str) -> str:
         words = str(fields.get(key) or "").replace("\r", "")
+        if len(words) > _MOST_WORDS:
+            words = f"{words[: _MOST_WORDS // 2]}\n...\n{words[-_MOST_WORDS // 2 :]}"
         return _FAREWELL.sub("", words).strip()
 
     def _emit(self, event: str, **fields: Any) -> None:
@@ -130,3 +148,12 @@ class CallbackModule(CallbackBase):
 
     def _line(self, event: str, **fields: Any) -> str:
         return json.dumps({"event": event, "time": time.time(), **fields}, default=str)
+
+
+def _nests(value: Any, levels: int) -> bool:
+    """Return whether lists and objects stand in each other in more levels than that."""
+    held = [value]
+    for _ in range(levels):
+        lists = (each.values() if isinstance(each, dict) else each for each in held)
+        held = [inner for each in lists for inner in each if isinstance(inner, (dict, list))]
+    return bool(held)

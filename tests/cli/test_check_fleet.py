@@ -8,10 +8,16 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hostprep.cli.check_fleet import check_fleet
+from hostprep.cli.fleet_words import Words
+from hostprep.fleet import FleetRun, HostOutcome
+from hostprep.fleet.events import Event
 from tests.cli.test_check import ENOUGH, TOO_MUCH, Done, hostprep
 
 pytest.importorskip("ansible", reason="needs ansible-core: pip install '.[fleet]'")
@@ -77,6 +83,21 @@ def test_a_variable_that_is_misspelt_is_told_of_its_host_alone(inventory: Path) 
     assert found["message"].startswith("the variable hostprep_volums of this host is none of")
     assert found["remedy"]["hint"] == "did you mean hostprep_volumes?"
     assert found["remedy"]["commands"] == []
+
+
+def test_who_does_not_answer_is_named_while_others_wait(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(*_: Any, observer: Words, **__: Any) -> FleetRun:
+        observer.event(Event("start", 0.0, "stuck", "Check"))
+        now = time.monotonic() + 60
+        monkeypatch.setattr("hostprep.cli.fleet_words.time.monotonic", lambda: now)
+        observer.waiting()
+        return FleetRun((HostOutcome("stuck"),), 1.0)
+
+    monkeypatch.setattr("hostprep.fleet.run_playbook", answer)
+    check_fleet(["a,"], [])
+    assert capsys.readouterr().err == "Check: at work for up to 1 min 00 s: stuck\n"
 
 
 @pytest.mark.parametrize(

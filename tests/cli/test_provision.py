@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import hostprep.fleet.playbook
+from hostprep.cli.fleet_words import Words
 from hostprep.cli.main import run
-from hostprep.cli.provision import Words
-from hostprep.cli.provision_text import show_run
+from hostprep.cli.provision import _Words
+from hostprep.cli.provision_text import run_fields, show_run
 from hostprep.fleet.events import Event
 from hostprep.fleet.last_run import failed_hosts, remember
 from hostprep.fleet.model import FleetRun, HostOutcome
@@ -24,7 +25,9 @@ STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "
 STAGED = {
     "dataset": "city", "copied_bytes": 8_000_000, "seconds": 4.0, "bound": {"by": "source"}
 }  # fmt: skip
-PLANNED = {"schema": "hostprep.plan/1", "changes": [STEP], "warnings": [], "refusals": []}
+PLANNED = {
+    "schema": "hostprep.plan/1", "changes": [STEP], "unchanged": [], "warnings": [], "refusals": []
+}  # fmt: skip
 CONVERGED = {**PLANNED, "schema": "hostprep.apply/1", "done": [STEP], "staged": [STAGED]}
 RUN = FleetRun(
     (
@@ -219,6 +222,24 @@ def test_one_host_in_other_hands_costs_nobody_elses_result(
     assert [each["failed"] for each in hosts] == [True, False, False]
 
 
+def test_what_stays_other_than_the_spec_has_it_is_named_and_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = {"kind": "volume", "subject": "/mnt/a", "reason": "swap", "as_wanted": True}
+    swapped = {**kept, "as_wanted": False}
+    hosts = tuple(
+        HostOutcome(name, documents=({**CONVERGED, "done": [], "staged": [], "unchanged": [said]},))
+        for name, said in (("a", swapped), ("b", kept))
+    )
+    seen = FleetRun(hosts, 1.0)
+    show_run(seen, check=False, diff=False)
+    out = capsys.readouterr().out
+    assert out.startswith("a:\n  left: volume /mnt/a: swap\n\nhost ")
+    assert "\n2 hosts: 0 changed, 0 failed, 1 not all as the spec says, in 1.0 s\n" in out
+    told = run_fields(seen, check=False, error=None)["hosts"]
+    assert [host["left"] for host in told] == [[{"subject": "volume /mnt/a", "reason": "swap"}], []]
+
+
 def test_what_hosts_have_in_common_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     alike = [
         HostOutcome(name, ("Converge",), documents=(PLANNED,), diffs=("-old\n+new\n",))
@@ -257,7 +278,7 @@ def test_who_takes_long_is_said_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("hostprep.cli.provision.time.monotonic", lambda: now)
+    monkeypatch.setattr("hostprep.cli.fleet_words.time.monotonic", lambda: now)
     words = Words()
     for host in ("a", "b"):
         words.event(Event("start", 0.0, host, "Converge"))
@@ -281,7 +302,7 @@ def test_what_ansible_says_in_several_lines_is_shown_in_several(
 def test_a_prediction_does_not_say_that_anything_was_changed(
     capsys: pytest.CaptureFixture[str], check: bool, said: str
 ) -> None:
-    Words(check=check).event(Event("ok", 0.0, "a", "Write the spec", {"changed": True}))
+    _Words(check=check).event(Event("ok", 0.0, "a", "Write the spec", {"changed": True}))
     assert capsys.readouterr().err == f"a: Write the spec: {said}\n"
 
 

@@ -7,6 +7,7 @@ import re
 import runpy
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+import hostprep.fleet.environment
 from hostprep.errors import UsageError
 from hostprep.fleet import run_playbook
 from hostprep.fleet.received import understood
 from hostprep.system.resources import data_path
 
+_SOCKETS = "ANSIBLE_SSH_CONTROL_PATH_DIR"
 BROKEN = """\
 - hosts: all
   gather_facts: false
@@ -94,6 +97,23 @@ SURVEYING = """\
   tasks:
     - ansible.builtin.include_role: {name: hostprep_install, tasks_from: survey}
     - ansible.builtin.fail: {msg: "a Python that fits: {{ __hostprep_install_has.fits }}"}
+"""
+# Each host as it is told by the name that it is asked for.
+EACH_ANSWERS = """\
+#!/usr/bin/python
+import json, re, sys
+asked = re.search("spec=([a-z]+)", open(sys.argv[1]).read())
+print(json.dumps(json.loads(%r)[asked[1]]))
+"""
+BOASTING = """\
+- hosts: all
+  gather_facts: false
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+  tasks:
+    - hostprep: {}
+    - ansible.builtin.fail: {msg: "{{ ansible_sftp_executable | default('none') }}, {{ token }}"}
 """
 OWN = """\
 - hosts: all
@@ -448,6 +468,95 @@ def test_whatever_a_host_answers_it_alone_has_failed(
     (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps(answer))
     (here,) = understood(run_playbook("answering", "here,", {})).hosts
     assert here.failed
+
+
+def test_no_host_holds_up_all_by_how_much_it_answers(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hostprep.fleet.environment, "data_path", playbooks.parent.joinpath)
+    callback = playbooks / "callback/hostprep_events.py"
+    callback.write_text(callback.read_text().replace("16 * 1024 * 1024", "100_000"))
+    document = {"schema": "hostprep.apply/1", "ok": False}
+    lines = [f"{number}\n" for number in range(1001)]
+    differing = {"before": "".join(lines), "after": "".join(reversed(lines))}
+    answers = {
+        "wordy": {"failed": True, "msg": "Missing sudo" + "module interpreter '" * 5000 + " end"},
+        "large": {"changed": True, "document": {**document, "x": "y" * 100_000}},
+        "deep": {"changed": True, "document": {**document, "x": json.loads("[" * 40 + "]" * 40)}},
+        "differing": {"changed": True, "document": document, "diff": differing},
+    }
+    (playbooks / "answering.yml").write_text(
+        ANSWERING.replace("{}\n", '{spec: "{{ inventory_hostname }}"}\n')
+    )
+    (playbooks / "library/hostprep.py").write_text(EACH_ANSWERS % json.dumps(answers))
+    run = run_playbook("answering", ",".join(answers), {})
+    wordy, large, deep, differing_host = run.hosts
+    assert wordy.message is not None and len(wordy.message) < 25_000
+    assert wordy.message.startswith("Missing sudo") and wordy.message.endswith(" end")
+    for host in (large, deep):
+        assert host.failed and str(host.message).startswith("its answer is not understood")
+    assert not differing_host.failed and differing_host.documents == (document,)
+    assert differing_host.diffs == ("(too long to be compared)\n",)
+
+
+def test_what_a_host_calls_a_fact_of_its_own_is_no_variable(playbooks: Path) -> None:
+    """Else it could say by which program, and with which options, it is reached from here."""
+    facts = {"token": "theirs", "ansible_sftp_executable": "/bin/sh"}
+    (playbooks / "boasting.yml").write_text(BOASTING)
+    (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps({"ansible_facts": facts}))
+    (playbooks / "hosts").write_text("here token=ours\n")
+    (here,) = run_playbook("boasting", str(playbooks / "hosts"), {}).hosts
+    assert here.message == "none, ours"
+
+
+def test_no_host_says_which_file_of_the_controller_it_is_sent(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it where the role is used in a playbook whose settings make variables of facts."""
+    monkeypatch.setattr(hostprep.fleet.environment, "data_path", playbooks.parent.joinpath)
+    settings = (playbooks / "ansible.cfg").read_text()
+    (playbooks / "ansible.cfg").write_text(settings.replace("vars = false", "vars = true"))
+    facts = {"hostprep_install_preview": {"archive": "/etc/passwd", "below": "/no/such"}}
+    (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps({"ansible_facts": facts}))
+    play, _ = OWN.split("  roles:")
+    (playbooks / "own.yml").write_text(f"{play}  pre_tasks: [hostprep: ]\n  roles: [hostprep]\n")
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert not here.failed, here.message
+
+
+def test_the_sockets_of_ssh_fit_wherever_temporary_files_lie(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a batch job, whose folder names user, partition and job."""
+    deep = playbooks / ("job-" + "1" * 90)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    (playbooks / "one.yml").write_text(
+        REACHED.replace("lookup('config', 'DEFAULT_REMOTE_USER')", f"lookup('env', {_SOCKETS!r})")
+    )
+    (here,) = run_playbook("one", "here,", {"token": ""}).hosts
+    place = str(here.message).partition(",")[0]
+    assert place.endswith("/ssh") and len(f"{place}/0123456789.0123456789abcdef") <= 107
+
+
+def test_a_host_that_never_answers_keeps_no_other_from_its_verdict(playbooks: Path) -> None:
+    playbook = playbooks / "readiness.yml"
+    patient = playbook.read_text()
+    at_once = "\"{{ 1 if inventory_hostname == 'stuck' else 60 }}\""
+    playbook.write_text(patient.replace("timeout: 3600", f"timeout: {at_once}"))
+    assert playbook.read_text() != patient
+    stuck = playbooks / "stuck"
+    stuck.write_text("#!/bin/sh\nexec sleep 5\n")
+    stuck.chmod(0o755)
+    (playbooks / "hosts").write_text(
+        f"stuck ansible_python_interpreter={stuck}\n"
+        f"other ansible_python_interpreter={sys.executable}\n"
+        "[all:vars]\nansible_connection=local\nansible_become=false\n"
+        "hostprep_executable=/no/such/hostprep\n"
+    )
+    first, other = run_playbook("readiness", str(playbooks / "hosts"), {}).hosts
+    assert first.failed and "imed out" in str(first.message)
+    assert str(other.message).startswith("hostprep is not installed here")
 
 
 def test_what_the_user_has_set_for_other_playbooks_does_not_count(

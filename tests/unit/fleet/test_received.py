@@ -17,10 +17,11 @@ STAGED = {
     "dataset": "city", "copied_files": 1, "copied_bytes": 8, "seconds": 2.0, "digest": None,
     "bound": {"by": "source", "cores": 2},
 }  # fmt: skip
+KEPT = {"kind": "volume", "subject": "/mnt/c", "reason": "swap", "as_wanted": False}
 REFUSAL = {"kind": "volume", "subject": "/mnt/b", "message": "no RAM.", "hint": None}
 PLANNED = {
-    "schema": "hostprep.plan/1", "ok": True, "changes": [STEP], "unchanged": [], "warnings": ["w"],
-    "refusals": [],
+    "schema": "hostprep.plan/1", "ok": True, "changes": [STEP], "unchanged": [KEPT],
+    "warnings": ["w"], "refusals": [],
 }  # fmt: skip
 APPLIED = {**PLANNED, "schema": "hostprep.apply/1", "done": [STEP], "staged": [STAGED]}
 REFUSED = {**PLANNED, "ok": False, "refusals": [REFUSAL]}
@@ -43,6 +44,7 @@ def test_what_hostprep_itself_answers_is_understood(document: dict[str, Any]) ->
     [
         {"schema": "hostprep.apply/1", "done": [{}]},
         {**APPLIED, "done": None},
+        {**APPLIED, "unchanged": [{**KEPT, "as_wanted": 0}]},
         {**APPLIED, "staged": [{}]},
         {**APPLIED, "warnings": 5},
         {**APPLIED, "staged": [{**STAGED, "copied_bytes": 10**30}]},

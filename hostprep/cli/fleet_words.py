@@ -1,0 +1,53 @@
+"""What is said on stderr of a run over many hosts while it goes on."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hostprep.cli.output import indented, say
+from hostprep.cli.progress import LINE_SECONDS
+from hostprep.units import format_seconds
+
+if TYPE_CHECKING:
+    from hostprep.fleet.events import Event
+
+
+class Words:
+    """Says what came of a task where that is worth a line, and what takes its time."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, tuple[str, float]] = {}
+        self._said = time.monotonic()
+
+    def event(self, event: Event) -> None:
+        """Show an event."""
+        if event.kind == "start":
+            self._begun[event.host] = (event.task, time.monotonic())
+            return
+        self._begun.pop(event.host, None)
+        if (line := self._line(event)) is not None:
+            self._say(line)
+
+    def waiting(self) -> None:
+        """Say every few seconds who is at work on what."""
+        now = time.monotonic()
+        if now - self._said < LINE_SECONDS:
+            return
+        at_work: dict[str, list[str]] = {}
+        for host, (task, since) in self._begun.items():
+            if now - since >= LINE_SECONDS:
+                at_work.setdefault(task, []).append(host)
+        for task, hosts in at_work.items():
+            longest = format_seconds(now - min(self._begun[host][1] for host in hosts))
+            self._say(f"{task}: at work for up to {longest}: {', '.join(hosts)}")
+
+    def _line(self, event: Event) -> str | None:
+        """Return what is said of the end of a task, None where that is nothing."""
+        if event.kind not in ("failed", "unreachable"):
+            return None
+        return f"{event.host}: {event.task}: {event.fields.get('message') or event.kind}"
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        say(indented(line))
