@@ -83,6 +83,12 @@ def _pillow_formats() -> tuple[str, ...]:
     return tuple(name for name in _PILLOW_FORMATS if name in Image.OPEN)
 
 
+def is_picture(array: Any) -> bool:
+    """Return whether an array is what ``decode`` returns: of another one resizing may raise any."""
+    rgb = array.ndim == 3 and array.shape[2] == 3 and array.dtype == "uint8"
+    return bool(rgb and array.size)
+
+
 def resize(image: Any, side: int, decoder: str) -> Any:
     """Return the image as float32, 3 x side x side, between 0 and 1.
 

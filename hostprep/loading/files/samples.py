@@ -73,7 +73,10 @@ class FileSamples:
     def unpack(self, data: bytes) -> Any:
         """Return the decoded sample of a file's bytes; ``ValueError`` where it is broken."""
         if self.kind != "bytes" and data.startswith(MAGIC):
-            return _as_torch_takes(read_array(data))
+            array = _as_torch_takes(read_array(data))
+            if self.kind == "image" and not decoders.is_picture(array):
+                raise ValueError("it holds an array of numpy's that is no picture")
+            return array
         if self.kind == "npy":  # an empty one, for instance; bytes go into no batch of arrays
             raise ValueError("it holds no array of numpy's")
         if self.kind == "image" and self.decoder is not None:

@@ -104,6 +104,24 @@ def test_a_broken_array_costs_itself_alone(tmp_path: Path, data: bytes) -> None:
     assert found.unreadable > 0 and f"{tmp_path}/1.npy: " in found.problem
 
 
+@pytest.mark.parametrize("decoder", decoders.installed())
+def test_an_array_that_calls_itself_a_picture_and_is_none_costs_itself_alone(
+    tmp_path: Path, decoder: str
+) -> None:
+    picture().save(tmp_path / "1.jpg")
+    names = [str(tmp_path / "0.jpg"), str(tmp_path / "1.jpg")]
+    samples = FileSamples(names, "image", decoder, 32)
+    odd = [np.zeros(shape, np.uint8) for shape in ((), (5,), (0, 5, 3), (2, 3, 4, 3), (5, 5, 5))]
+    for array in (*odd, np.zeros((5, 5, 3), np.int64)):
+        with open(names[0], "wb") as file:
+            np.save(file, array)
+        assert samples[0].std() > 0  # the next one
+    # Every other file is only read.
+    samples.names = [*names, names[1]]
+    found = time_stages(samples, 2, 0.1)
+    assert (found.samples, found.unreadable) == (1, 1)
+
+
 def test_memory_that_a_whole_array_lacks_is_no_fault_of_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
