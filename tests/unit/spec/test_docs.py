@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,9 @@ def test_the_inventory_gives_sound_sections() -> None:
         said = {key.removeprefix("hostprep_"): value for key, value in (host or {}).items()}
         document = {name: said[name] for name in SECTIONS if name in said}
         parse_spec(yaml.safe_dump(document).encode(), shown_path="inventory", path="/x.yml")
+
+
+def test_the_list_in_an_ini_file_is_a_sound_section() -> None:
+    (shown,) = re.findall(r"`hostprep_(\w+)='(.*?)'`", DOC, re.S)
+    document = {shown[0]: ast.literal_eval(shown[1])}
+    parse_spec(yaml.safe_dump(document).encode(), shown_path="inventory", path="/x.yml")
