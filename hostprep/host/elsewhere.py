@@ -72,15 +72,22 @@ def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
                 yield pid, mount
 
 
-def mounted_places(device: str) -> tuple[str, ...]:
-    """Return in words up to five places, here and elsewhere, where a file system is mounted.
+def mounted_places(unmounted: Mount, root: Path = Path("/")) -> tuple[str, ...]:
+    """Return in words up to five places, here and elsewhere, where a file system is still mounted.
 
-    ``device`` is its number, ``major:minor``.
+    By more than its number: as soon as it is free, that is given to the next one.
     """
-    found = [mount.target for mount in read_mounts() if mount.device == device]
+
+    def is_it(mount: Mount) -> bool:
+        return all(
+            getattr(mount, name) == getattr(unmounted, name)
+            for name in ("device", "fstype", "source", "super_options")
+        )
+
+    found = [mount.target for mount in read_mounts(root) if is_it(mount)]
     found += [
-        f"{mount.target} as {in_words(pid)} sees it"
-        for pid, mount in mounts_elsewhere()
-        if mount.device == device
+        f"{mount.target} as {in_words(pid, root)} sees it"
+        for pid, mount in mounts_elsewhere(root)
+        if is_it(mount)
     ]
     return tuple(found[:_MOST_PLACES])

@@ -8,8 +8,11 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.cgroups import MemoryLimit, memory_limits_are_hidden, read_memory_limits
 from hostprep.host.nodes import NodeLimit, read_node_limit
-from hostprep.host.reading import read_proc
+from hostprep.host.reading import read_number, read_proc
 from hostprep.units import KIB
+
+_NO_OVERCOMMIT = 2
+COMMIT_LIMIT = "the kernel's commit limit (vm.overcommit_memory=2)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,8 @@ class MemoryFacts:
 
     ``available_bytes`` is the kernel's own estimate of what can be allocated without swapping
     (proc_meminfo(5), MemAvailable); ``shmem_bytes`` is what tmpfs and shared memory hold now.
+    ``commit_left_bytes`` is what programs and tmpfs together may still be given, where the kernel
+    sets a limit to that (``vm.overcommit_memory=2``); None where it does not.
     """
 
     total_bytes: int
@@ -25,6 +30,7 @@ class MemoryFacts:
     swap_total_bytes: int
     swap_free_bytes: int
     shmem_bytes: int
+    commit_left_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,9 @@ class Headroom:
     ``ram_bytes`` is the smallest of the RAM, the tightest cgroup limit and the memory nodes that
     the process is held to: what a percentage of "the RAM" refers to. ``available_bytes`` is what
     may still be taken, and ``available_from`` names the figure that bound it: ``MemAvailable``, the
-    cgroup's folder or the nodes. ``machine`` is the same of the machine as a whole, None where
-    nothing limits this process. With ``limits_hidden`` a cgroup may leave less than is known.
+    commit limit, the cgroup's folder or the nodes. ``machine`` is the same of the machine as a
+    whole, None where nothing limits this process. With ``limits_hidden`` a cgroup may leave less
+    than is known.
     """
 
     ram_bytes: int
@@ -70,12 +77,16 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
         )
     # Linux before 3.14 has no MemAvailable: free and file cache stand in for it.
     estimate = fields.get("MemFree", 0) + fields.get("Cached", 0) - fields.get("Shmem", 0)
+    mode, commit_left = read_number(root / "proc/sys/vm/overcommit_memory"), None
+    if mode == _NO_OVERCOMMIT and "CommitLimit" in fields:
+        commit_left = max(0, fields["CommitLimit"] - fields.get("Committed_AS", 0))
     return MemoryFacts(
         total_bytes=fields["MemTotal"],
         available_bytes=fields.get("MemAvailable", estimate),
         swap_total_bytes=fields.get("SwapTotal", 0),
         swap_free_bytes=fields.get("SwapFree", 0),
         shmem_bytes=fields.get("Shmem", 0),
+        commit_left_bytes=commit_left,
     )
 
 
@@ -88,10 +99,13 @@ def headroom(
 ) -> Headroom:
     """Combine the machine's memory with all limits that this process is under."""
     swap_active = memory.swap_total_bytes > 0
+    available, bound_by = memory.available_bytes, "MemAvailable"
+    if memory.commit_left_bytes is not None and memory.commit_left_bytes < available:
+        available, bound_by = memory.commit_left_bytes, COMMIT_LIMIT
     machine = Headroom(
         memory.total_bytes,
-        memory.available_bytes,
-        "MemAvailable",
+        available,
+        bound_by,
         swap_active,
         limits_hidden=limits_hidden,
     )
@@ -104,7 +118,6 @@ def headroom(
         found.append((nodes.total_bytes, remaining, nodes.words))
     if not found:
         return machine
-    available, bound_by = memory.available_bytes, "MemAvailable"
     for _, remaining, words in found:
         if remaining < available:
             available, bound_by = remaining, words

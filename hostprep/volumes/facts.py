@@ -205,7 +205,7 @@ def is_volume(mount: Mount) -> bool:
 def our_line(path: str, fstab: bytes) -> FstabEntry | None:
     """Return our own line for a volume at ``path``, if ``fstab`` has one."""
     for entry in entries(fstab):
-        if entry.owner_id == volume_id_for(path) and entry.simple_target == path:
+        if entry.is_ours and entry.simple_target == path:
             return entry
     return None
 

@@ -54,6 +54,11 @@ class FstabEntry:
         return None
 
     @property
+    def is_ours(self) -> bool:
+        """Whether it is the line of the volume at its target, by the id that such a one has."""
+        return self.owner_id == volume_id_for(self.simple_target)
+
+    @property
     def simple_target(self) -> str:
         """The target without what its readers drop: doubled and final slashes, ``.`` parts."""
         return _simplified(self.target)

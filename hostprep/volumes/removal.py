@@ -284,7 +284,7 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
     if read_live(path) is not None:
         raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
     # Asked afterwards: the kernel may have unmounted others with it (mount_namespaces(7)).
-    places = () if mount is None else mounted_places(mount.device)
+    places = () if mount is None else mounted_places(mount)
     if not places:
         return ()
     held = "" if plan.live is None else f" ({format_bytes(plan.live.used_bytes)})"

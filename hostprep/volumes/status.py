@@ -52,11 +52,7 @@ def volume_statuses() -> tuple[VolumeStatus, ...]:
         fstab = read_for_boot(fstab_path())
     except HostprepError:
         fstab = b""  # refused as a place to write to, and then nothing of ours was written there
-    lines = {
-        entry.simple_target: entry
-        for entry in entries(fstab)
-        if entry.owner_id == volume_id_for(entry.simple_target)
-    }
+    lines = {entry.simple_target: entry for entry in entries(fstab) if entry.is_ours}
     mounts = read_mounts()
     return tuple(
         replace(

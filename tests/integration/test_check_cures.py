@@ -99,16 +99,35 @@ def change_fstab_line(host: Host) -> None:
     host.fstab.write_text(host.fstab.read_text().replace("size=67108864", "size=1048576"))
 
 
+def lose_nofail(host: Host) -> None:
+    host.fstab.write_text(host.fstab.read_text().replace(",nofail", ""))
+
+
+def say_ro(host: Host) -> None:
+    host.fstab.write_text(host.fstab.read_text().replace(",nofail", ",ro,nofail"))
+
+
+def misspell_mode(host: Host) -> None:
+    host.fstab.write_text(host.fstab.read_text().replace("mode=0755", "mode=rwxr-xr-x"))
+
+
 def lose_volume(host: Host) -> None:
     sh("umount", host.volume)
 
 
+def moved_aside_before(path: Path) -> None:
+    """Have what an earlier run of the remedy moved aside, and nobody looked at since."""
+    (path.with_name(f"{path.name}.old") / "earlier").mkdir(parents=True)
+
+
 def use_the_disk_below(host: Host) -> None:
     lose_volume(host)
+    moved_aside_before(host.volume)
     (host.volume / "run-17.ckpt").write_bytes(b"a job wrote on")
 
 
 def lose_records(host: Host) -> None:
+    moved_aside_before(host.target)
     shutil.rmtree(Path(os.environ["HOSTPREP_STATE_DIR"], "datasets"))
 
 
@@ -157,6 +176,9 @@ def name_other_source(host: Host) -> None:
         (want_other_options, "HP004", "WARN"),
         (lose_fstab_line, "HP004", "WARN"),
         (change_fstab_line, "HP004", "WARN"),
+        (lose_nofail, "HP004", "WARN"),
+        (say_ro, "HP004", "WARN"),
+        (misspell_mode, "HP004", "WARN"),
         (lose_data_set, "HP010", "FAIL"),
         (lose_records, "HP010", "FAIL"),
         (lose_file, "HP011", "FAIL"),

@@ -39,6 +39,13 @@ def stage_again_line(record: Record, live: LiveVolume | None, *options: str) -> 
     return _stage(record.source, record.name, os.path.dirname(record.target), size, options)
 
 
+def aside_line(path: str) -> str:
+    """Return the line that moves what lies at ``path`` aside, to a name that ends in ``.old``."""
+    # With -T it does not end up in a folder that has this name already, as after the last time:
+    # that one is given a number.
+    return _line("mv", "-T", "--backup=numbered", path, f"{path}.old")
+
+
 def _stage(source: str, name: str, parent: str, size: str | None, options: Iterable[str]) -> str:
     where = ("--to", parent) if size is None else ("--to-tmpfs", size, "--at", parent)
     return _line("hostprep", "stage", source, *where, "--name", name, *options)

@@ -8,12 +8,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.readiness.checks._commands import stage_again_line, stage_line
+from hostprep.readiness.checks._commands import aside_line, stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of
 from hostprep.readiness.checks._volumes import freeing_memory, too_little_memory
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
-from hostprep.readiness.shell import quote
 from hostprep.readiness.side_by_side import at_once
 from hostprep.spec.model import DatasetSpec, Spec
 from hostprep.staging.inspection import Inspected
@@ -291,10 +290,7 @@ def making_way(dataset: DatasetLook, why: str) -> Remedy:
     )
     if not anew.commands:
         return anew
-    # With -T it does not end up in a folder that has this name already.
-    return replace(
-        anew, commands=(f"mv -T {quote(target)} {quote(f'{target}.old')}", *anew.commands)
-    )
+    return replace(anew, commands=(aside_line(target), *anew.commands))
 
 
 def damaged_as_told(dataset: DatasetLook, problem: str) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
@@ -28,7 +28,8 @@ class VolumeLook:
     ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
     from here has a percentage of that limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
-    ``owner`` of None: the spec does not say. ``noauto``: the line waits for somebody to mount it.
+    ``owner`` of None: the spec does not say. ``spoiled``: what its line
+    says, or lacks, by which a boot does without it, or is stopped, whatever the spec wants.
     ``too_little``: the memory does not suffice for it as the spec wants it, and by what sum.
     """
 
@@ -37,7 +38,7 @@ class VolumeLook:
     live: LiveVolume | None
     line: OptionValues | None
     owner: tuple[int, int] | None = None
-    noauto: bool = False
+    spoiled: tuple[str, ...] = ()
     limited: bool = False
     too_little: str | None = None
 
@@ -156,13 +157,15 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
     headroom = context.headroom
     # Of "size=50%" in fstab the kernel takes the machine's RAM, whoever mounts it.
     machine_bytes = (headroom.machine or headroom).ram_bytes
-    lines = {entry.simple_target: entry for entry in context.fstab if entry.owner_id is not None}
+    lines = {entry.simple_target: entry for entry in context.fstab if entry.is_ours}
     looks = []
     for volume in context.spec.volumes:
         live = context.live(volume.path)
-        line = None
-        if volume.path in lines:
-            line = parse_options(lines[volume.path].options, ram_bytes=machine_bytes)
+        line: OptionValues | None = None
+        spoiled: tuple[str, ...] = ()
+        if entry := lines.get(volume.path):
+            line = parse_options(entry.options, ram_bytes=machine_bytes)
+            spoiled = tuple(_spoiled(entry.options))
         looks.append(
             VolumeLook(
                 spec=volume,
@@ -170,12 +173,21 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
                 live=live,
                 line=line,
                 owner=None if volume.owner is None else owner_of(volume.owner),
-                noauto=volume.path in lines and "noauto" in lines[volume.path].options,
+                spoiled=spoiled,
                 limited=is_limited(volume, context),
                 too_little=too_little_memory(volume, context),
             )
         )
     return tuple(looks)
+
+
+def _spoiled(options: Sequence[str]) -> Iterator[str]:
+    if "noauto" in options:
+        yield "noauto, so it is not mounted at boot"
+    elif "nofail" not in options:
+        yield "nofail is missing, so the boot stops where the mount fails"
+    if "ro" in options:
+        yield "ro, so nothing can be staged into it"
 
 
 def _wanted_bytes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.host.memory import Headroom
+from hostprep.host.memory import COMMIT_LIMIT, Headroom
 from hostprep.readiness.checks._volumes import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -61,7 +61,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
             " kernel sets a limit only at a mount",
         )
     elif status is not Status.PASS:
-        so = "the kernel will kill processes then" if left < 0 else "little is left for a training"
+        over = "the kernel will kill processes then"
+        if room.available_from == COMMIT_LIMIT:
+            over = "the kernel will give no program any more memory then"
+        so = over if left < 0 else "little is left for a training"
         message += f": {so}"
         commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
         hint = "end what takes it"
@@ -71,6 +74,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if "cgroup" in room.available_from:
             hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=,"
             hint += " Slurm's --mem, limits.memory of a pod)"
+        elif room.available_from == COMMIT_LIMIT:
+            hint += "; or raise the limit (sysctl vm.overcommit_ratio, or more swap)"
         elif "node" in room.available_from:
             hint += "; or give the process the other nodes too (numactl --membind, cpuset.mems)"
         remedy = Remedy(commands, hint)
@@ -112,6 +117,8 @@ not used yet. Or what the limit of this process's cgroup leaves, or the memory n
 is held to by a cpuset or `numactl --membind`, if that is less: what fills a volume is charged to
 who fills it, not to a job that reads it, so of the limit nothing is promised.
 (`hostprep stage` from within a cgroup sees for itself that the copy fits into the limit.)
+Where the kernel gives programs and tmpfs together no more than its commit limit
+(`vm.overcommit_memory=2`), what is left of that counts, if it is less.
 
 **FAIL** the volumes alone would exceed the memory: when they fill, the kernel kills processes, and
 what lies in a tmpfs is not given back by that. **WARN** less is left than hostprep reserves for the

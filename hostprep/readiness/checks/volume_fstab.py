@@ -10,24 +10,35 @@ from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes
-from hostprep.volumes.model import FLAGS
+from hostprep.volumes.fstab import volume_id_for
+from hostprep.volumes.model import FLAGS, Huge
 from hostprep.volumes.options import OptionValues
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The spec's volumes (None: no spec); ``foreign`` has the line number of others' entries."""
+    """The spec's volumes (None: no spec).
+
+    ``strays`` has by path the line that takes the place of the volume's own: its number, and how.
+    """
 
     volumes: tuple[VolumeLook, ...] | None
-    foreign: dict[str, int]
+    strays: dict[str, tuple[int, str]]
 
 
 def look(context: Context) -> Facts:
     """Read fstab."""
-    foreign = {
-        entry.simple_target: entry.line_number for entry in context.fstab if not entry.owner_id
-    }
-    return Facts(look_at_volumes(context), foreign)
+    volumes = look_at_volumes(context)
+    strays: dict[str, tuple[int, str]] = {}
+    paths = {volume_id_for(each.spec.path): each.spec.path for each in volumes or ()}
+    for entry in context.fstab:
+        number, target = entry.line_number, entry.simple_target
+        if entry.is_ours and entry.fstype == "tmpfs":
+            continue
+        strays[target] = number, f"mounts {target}, and it is not hostprep's"
+        if path := paths.get(entry.owner_id or ""):
+            strays[path] = number, f"was made for {path}, and is for {target} now"
+    return Facts(volumes, strays)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -37,21 +48,21 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(Status.SKIP, "fstab", f"{why}, so fstab needs no line.")
         return
     for volume in facts.volumes:
-        yield _judge_one(volume, facts.foreign.get(volume.spec.path))
+        yield _judge_one(volume, facts.strays.get(volume.spec.path))
 
 
-def _judge_one(volume: VolumeLook, foreign: int | None) -> Finding:
+def _judge_one(volume: VolumeLook, stray: tuple[int, str] | None) -> Finding:
     path = volume.spec.path
     remedy: Remedy | None = volume.changing((mount_line(volume.spec),))
     measured = Measured("no line", "no line")
     if volume.line is not None:
         found = ", ".join(_differences(volume, volume.line))
         measured = Measured(found or "as the spec", found or None)
-    if foreign is not None:
-        status = Status.WARN
-        message = f"line {foreign} of fstab mounts {path}, and it is not hostprep's."
-        measured = Measured(f"line {foreign} is somebody's", foreign)
-        remedy = Remedy((), f"remove line {foreign} from fstab by hand, then `hostprep apply`")
+    if stray is not None:
+        status, (number, how) = Status.WARN, stray
+        message = f"line {number} of fstab {how}."
+        measured = Measured(f"line {number} is somebody's", number)
+        remedy = Remedy((), f"remove line {number} from fstab by hand, then `hostprep apply`")
     elif volume.line is None:
         status = Status.WARN
         message = f"fstab has no line for {path}: after the next reboot it is not mounted."
@@ -66,12 +77,13 @@ def _judge_one(volume: VolumeLook, foreign: int | None) -> Finding:
 
 def _differences(volume: VolumeLook, line: OptionValues) -> Iterator[str]:
     spec = volume.spec
-    if volume.noauto:
-        yield "noauto, so it is not mounted at boot"
+    yield from volume.spoiled
+    if line.mode < 0 or line.huge not in {*Huge}:
+        yield "a mode or huge= that the kernel does not know, so it does not mount it"
     if line.size_bytes is None or not volume.has_size(line.size_bytes):
         says = "no size" if line.size_bytes is None else format_bytes(line.size_bytes)
         yield f"{says} instead of {format_bytes(volume.size_bytes)}"
-    if spec.mode is not None and spec.mode != line.mode:
+    if spec.mode not in (None, line.mode) and line.mode >= 0:
         yield f"mode {line.mode:04o} instead of {spec.mode:04o}"
     if volume.owner is not None and volume.owner != (line.uid, line.gid):
         yield f"owner {line.uid}:{line.gid} instead of {volume.owner[0]}:{volume.owner[1]}"
@@ -94,10 +106,12 @@ CHECK = Check(
     page="""\
 Each volume of the spec must have a line of hostprep's in fstab (marked `X-hostprep.id=`) that says
 what the spec says: size, mode, owner, `huge=`, inodes and the flags. It must not say `noauto`, nor
-have fewer inodes than are in use now.
+`ro`, nor lack `nofail`, without which a boot stops where the mount fails, nor have fewer inodes
+than are in use now.
 
-**WARN** there is no line, it says something else, or somebody else's line mounts the same path. The
-run of today is not hurt; after the next reboot the volume is missing or another.
+**WARN** there is no line, it says something else, or somebody else's line mounts the same path, or
+the volume's own was pointed at another. The run of today is not hurt; after the next reboot the
+volume is missing or another.
 
 `hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line, and gives what is
 mounted that size: where it holds more, or has no limit, that comes first. Lines of others are never

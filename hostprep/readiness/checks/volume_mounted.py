@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.errors import one_line
 from hostprep.host.mounts import Mount, mount_at
-from hostprep.readiness.checks._commands import mount_line, stage_line
+from hostprep.readiness.checks._commands import aside_line, mount_line, stage_line
 from hostprep.readiness.checks._datasets import ask_source
 from hostprep.readiness.checks._volumes import (
     freeing_memory,
@@ -150,9 +150,8 @@ def _mounting(place: Place) -> Remedy:
     apply = "`hostprep apply` mounts all volumes and stages their data sets"
     if not place.names:
         return Remedy(lines, hint_outside_of_jobs(apply, limited=place.limited))
-    # With -T it does not end up in a folder that has this name already.
     return Remedy(
-        (f"mv -T {quote(path)} {quote(f'{path}.old')}", *lines),
+        (aside_line(path), *lines),
         hint_outside_of_jobs(
             f"a volume would hide what was put there meanwhile, so it is not mounted before that"
             f" is moved; remove {path}.old once nothing in it is needed. After that {apply}",

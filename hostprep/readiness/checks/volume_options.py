@@ -9,7 +9,7 @@ from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.spec.model import VolumeSpec
-from hostprep.volumes.model import FLAGS, LiveVolume
+from hostprep.volumes.model import FLAGS, Huge, LiveVolume
 
 Facts = tuple[VolumeLook, ...] | None
 
@@ -61,9 +61,9 @@ def _wanted(volume: VolumeLook) -> VolumeSpec:
     by_line = None if line.uid is None or line.gid is None else f"{line.uid}:{line.gid}"
     return replace(
         spec,
-        mode=line.mode if spec.mode is None else spec.mode,
+        mode=line.mode if spec.mode is None and line.mode >= 0 else spec.mode,
         owner=owner or by_line,
-        huge=spec.huge or line.huge,
+        huge=spec.huge or (line.huge if line.huge in {*Huge} else None),
         inodes=spec.inodes or line.inodes,
     )
 

@@ -9,10 +9,12 @@ import pytest
 
 from hostprep.host.elsewhere import (
     may_be_out_of_sight,
+    mounted_places,
     mounts_elsewhere,
     namespaces,
     stays_here,
 )
+from hostprep.host.mounts import parse_mountinfo
 
 _MACHINE = "mnt:[4026531832] pid:[4026531836]"
 
@@ -85,3 +87,22 @@ def test_of_each_other_namespace_what_one_process_sees_that_sees_all(tmp_path: P
         (folder / "mountinfo").write_text("".join(lines))
     found = [(pid, mount.target) for pid, mount in mounts_elsewhere(tmp_path)]
     assert found == [(7, "/"), (7, "/mnt/ram"), (8, "/tmp")]
+
+
+def test_what_was_given_the_number_of_a_volume_is_not_taken_for_it(tmp_path: Path) -> None:
+    line = "40 22 0:73 / {} rw - tmpfs {} rw,size={}k\n"
+    (ours,) = parse_mountinfo(line.format("/mnt/ram", "hostprep", 64).encode())
+    for pid, target, source, size in (
+        ("self", "/mnt/bound", "hostprep", 64),
+        ("5", "/mnt/ram", "hostprep", 64),
+        ("6", "/run/user/0", "tmpfs", 64),
+        ("7", "/mnt/theirs", "hostprep", 32),
+    ):
+        folder = tmp_path / "proc" / pid
+        (folder / "ns").mkdir(parents=True)
+        os.symlink(f"mnt:[{pid}]", folder / "ns/mnt")
+        os.symlink("/", folder / "root")
+        (folder / "comm").write_text("train\n")
+        (folder / "mountinfo").write_text(line.format(target, source, size))
+    found = mounted_places(ours, tmp_path)
+    assert found == ("/mnt/bound", "/mnt/ram as process 5 (train) sees it")

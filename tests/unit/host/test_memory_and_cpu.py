@@ -13,7 +13,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability, knows_other_users
 from hostprep.host.cgroups import memory_limits_are_hidden, read_cpu_quotas, read_memory_limits
 from hostprep.host.cpu import read_cpu, usable_cpus
-from hostprep.host.memory import ram_for_percent, read_headroom, read_memory
+from hostprep.host.memory import headroom, ram_for_percent, read_headroom, read_memory
 from hostprep.host.mounts import read_mounts
 from hostprep.units import GIB, KIB, MIB
 
@@ -42,6 +42,22 @@ def test_meminfo_without_a_total_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HostprepError, match="MemTotal") as caught:
         read_memory(tmp_path)
     assert "findmnt /proc/meminfo" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("mode", "left_gib"), [("0", 48), ("1", 48), ("2", 12)])
+def test_where_the_kernel_has_a_commit_limit_a_tmpfs_is_held_to_it_too(
+    tmp_path: Path, mode: str, left_gib: int
+) -> None:
+    """Filled beyond it, no program on the machine would be given any more memory."""
+    (tmp_path / "proc/sys/vm").mkdir(parents=True)
+    (tmp_path / "proc/sys/vm/overcommit_memory").write_text(f"{mode}\n")
+    amounts = {"MemTotal": 64, "MemAvailable": 48, "CommitLimit": 32, "Committed_AS": 20}
+    lines = (f"{name}: {number * GIB // KIB} kB\n" for name, number in amounts.items())
+    (tmp_path / "proc/meminfo").write_text("".join(lines))
+    found = headroom(read_memory(tmp_path), ())
+    assert found.available_bytes == left_gib * GIB
+    assert ("commit limit" in found.available_from) == (mode == "2")
+    assert found.ram_bytes == 64 * GIB and not found.is_limited
 
 
 def test_hybrid_takes_the_tightest_ancestor_not_the_closest() -> None:
