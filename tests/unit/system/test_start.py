@@ -35,9 +35,10 @@ def started(way: str) -> None:
     if way == "start":
         with start(["fio"], wanted_for="measure", package="fio"):
             return
-    {"run": run, "run_undisturbed": run_undisturbed}[way](
-        ["fio"], wanted_for="measure", package="fio"
-    )
+    if way == "run":
+        run(["fio"], wanted_for="measure", package="fio")
+    else:
+        run_undisturbed(["fio"], wanted_for="measure")
 
 
 def test_commands_run_where_no_temporary_folder_can_be_written(
