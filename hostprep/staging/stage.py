@@ -51,6 +51,7 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
+from hostprep.staging.source.opening import patience_for
 from hostprep.staging.target.place import check_in_volume, keeps_numbers, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
@@ -139,6 +140,7 @@ class _Work:
                     plan.source_fd,
                     processes=cores(),
                     gentle=request.gentle,
+                    served=plan.served,
                     on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
         self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.data_bytes)
@@ -257,7 +259,15 @@ class _Work:
             extend_manifest(known, new, durable=not plan.in_ram)
             changing = [path for path in files.make_directories if path in directories]
             inodes = self._inodes()
-            close_directories(changing, directories, plan.source_fd, self.published_fd, inodes)
+            on_wait = patience_for(request.source, self.observer) if plan.served else None
+            close_directories(
+                changing,
+                directories,
+                plan.source_fd,
+                self.published_fd,
+                inodes,
+                on_wait=on_wait,
+            )
             left = publish_update(
                 files, self.private, self.published_fd, manifest, self.observer, changing, inodes
             )
@@ -300,6 +310,7 @@ class _Work:
             finished=copied.finished,
             inodes=self._inodes(),
             gentle=self.plan.request.gentle,
+            served=self.plan.served,
             observer=self.observer,
         )
         copied.lost_xattrs += lost

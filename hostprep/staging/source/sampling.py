@@ -83,21 +83,25 @@ class Answer(NamedTuple):
         return self.seconds >= _LATE_SECONDS if self.cached is None else not self.cached
 
 
-def take_sample_apart(source_fd: int, scan: Scan) -> Sample:
+def take_sample_apart(
+    source_fd: int, scan: Scan, *, arm: bool = False, on_wait: Callable[[float], None] | None = None
+) -> Sample:
     """Take a sample of a source that may cease to answer, such as a server, by a child process.
 
-    Whoever waits for an answer that does not come cannot be interrupted.
+    Whoever waits for an answer that does not come cannot be interrupted; ``on_wait`` is told each
+    second how many have passed.
     """
     try:
         return Sample(
             **ask_in_child(
-                lambda: asdict(take_sample(source_fd, scan, arm=False)),
+                lambda: asdict(take_sample(source_fd, scan, arm=arm)),
                 patience_seconds=math.inf,
+                on_wait=on_wait,
                 holding=source_fd,
             )
         )
     except NoProcess:  # a limit: the copy may do without one, too
-        return take_sample(source_fd, scan, arm=False)
+        return take_sample(source_fd, scan, arm=arm)
 
 
 def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
