@@ -40,7 +40,7 @@ class HostprepError(Exception):
 
 
 # What a share answers whose server is not there, or has forgotten it.
-_OF_A_SERVER = {errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT}
+_OF_A_SERVER = {errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
 # Limits that any step may meet, and what to do about them.

@@ -53,7 +53,7 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
             ask_in_child(
                 lambda path=path: _touch(path),  # type: ignore[misc]
                 patience_seconds=math.inf,
-                on_wait=_Impatience(path, note).waited,
+                on_wait=Impatience(path, note).waited,
             )
 
 
@@ -93,9 +93,10 @@ def _touch(path: str) -> None:
     with contextlib.suppress(OSError):
         os.stat(path)
         os.statvfs(path)  # what a network file system does not answer from its cache
+        os.scandir(path).close()
 
 
-class _Impatience:
+class Impatience:
     """Says now and then that a path does not answer."""
 
     def __init__(self, path: str, note: Callable[[str], None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Set
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
-from hostprep.host.block import IN_MEMORY, SERVED, PathStorage, StorageClass, locate
+from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
@@ -34,6 +34,7 @@ from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import Record, load_record, manifest_of, staged_in
+from hostprep.staging.source.opening import is_served, patience_for
 from hostprep.staging.source.reading import choose_reading
 from hostprep.staging.source.sampling import Sample, take_sample, take_sample_apart
 from hostprep.staging.source.scan import Scan
@@ -90,7 +91,8 @@ def decide(
     )
     if refusal is None and parent_fd is not None:
         refusal = cut_short_refusal(parent_fd, request.name, request.target, previous, observer)
-    sample = _sample_of(source_fd, scan, files, storage.storage_class)
+    served = is_served(request.source, storage.storage_class)
+    sample = _sample_of(request, source_fd, scan, files, storage.storage_class, observer, served)
     files.attribute_bytes = round(files.copied.files * sample.attribute_bytes)
     reading = choose_reading(
         storage.storage_class,
@@ -125,6 +127,7 @@ def decide(
         reading=reading,
         previous=previous,
         submounts=submounts(request.source, scan, mounts),
+        served=served,
         published=published,
         in_ram=volume is not None or _in_ram(request.parent),
         started=started,
@@ -192,13 +195,23 @@ def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None
     return read_only_refusal(path)
 
 
-def _sample_of(source_fd: int, scan: Scan, files: CopyPlan, storage_class: StorageClass) -> Sample:
+def _sample_of(
+    request: StageRequest,
+    source_fd: int,
+    scan: Scan,
+    files: CopyPlan,
+    storage_class: StorageClass,
+    observer: Observer,
+    served: bool,
+) -> Sample:
     """Look how the source answers, where anything is to be read of it."""
     if not files.copied.files:
         return Sample(0, None, None)
-    if storage_class in SERVED:
-        return take_sample_apart(source_fd, scan)
-    return take_sample(source_fd, scan, arm=storage_class is StorageClass.ARM)
+    arm = storage_class is StorageClass.ARM
+    if not served:
+        return take_sample(source_fd, scan, arm=arm)
+    on_wait = patience_for(request.source, observer)
+    return take_sample_apart(source_fd, scan, arm=arm, on_wait=on_wait)
 
 
 def _room_refusal(request: StageRequest, space: Space, previous: Record | None) -> Refused | None:

@@ -9,7 +9,6 @@ import errno
 from time import monotonic
 
 from hostprep.errors import HostprepError
-from hostprep.host.block import SERVED
 from hostprep.staging.checking import check_written
 from hostprep.staging.files.holding import lacks_inodes
 from hostprep.staging.model import Verify
@@ -53,8 +52,8 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     copied = Copied()
     meter = ProcessorMeter()
     few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
-    served = plan.storage.storage_class in SERVED
-    here = few and (plan.answers_from_memory or reading.readers == 1) and not (gentle or served)
+    here = few and (plan.answers_from_memory or reading.readers == 1)
+    here = here and not (gentle or plan.served)
     processes = 0 if here else reading.processes
     try:
         most = max(reading.processes, _MOST_PROCESSES) if reading.may_grow and not here else None

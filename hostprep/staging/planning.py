@@ -18,7 +18,7 @@ from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.processes.descriptors import check_descriptors
 from hostprep.staging.record.records import Record, load_record, lock_name
-from hostprep.staging.source.opening import open_source
+from hostprep.staging.source.opening import is_served, open_source
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.target.apart import check_apart
 from hostprep.staging.target.place import (
@@ -56,9 +56,10 @@ _NEEDED_LATER = (
 class StagePlan:
     """Everything that a run would do, and what it rests on. Valid inside ``plan_stage``.
 
-    ``submounts`` are where in the source something is mounted. ``budget`` is what the run's volume,
-    or its copies on a tmpfs that is there, take of the memory. ``started`` is when planning began,
-    on the monotonic clock; ``seconds`` are those of the phases that are over.
+    ``submounts`` are where in the source something is mounted; it is ``served`` where it, or one of
+    these, may cease to answer. ``budget`` is what the run's volume, or its copies on a tmpfs that
+    is there, take of the memory. ``started`` is when planning began, on the monotonic clock;
+    ``seconds`` are those of the phases that are over.
     """
 
     request: StageRequest
@@ -73,6 +74,7 @@ class StagePlan:
     reading: Reading
     previous: Record | None
     submounts: tuple[str, ...]
+    served: bool
     published: bool
     in_ram: bool
     started: float
@@ -152,6 +154,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         scan = scan_source(
             source_fd,
             storage.storage_class,
+            served=is_served(request.source, storage.storage_class),
             gentle=request.gentle,
             on_tick=lambda entries: observer.progress(entries, 0),
             meanwhile=map(importlib.import_module, _NEEDED_LATER),
@@ -176,11 +179,15 @@ def scan_source(
     source_fd: int,
     storage_class: StorageClass,
     *,
+    served: bool = False,
     gentle: bool = False,
     on_tick: Callable[[int], None] | None = None,
     meanwhile: Iterator[object] | None = None,
 ) -> Scan:
-    """Scan a source with as many lookers as what it lies on answers at once."""
+    """Scan a source with as many lookers as what it lies on answers at once.
+
+    ``served``: so is a part of it at least, see ``is_served``.
+    """
     arm = storage_class is StorageClass.ARM
     processes = 1 if gentle or arm else cores()
     one_a_process = gentle or arm or storage_class is StorageClass.RAM
@@ -188,7 +195,7 @@ def scan_source(
         source_fd,
         processes=processes,
         threads=1 if one_a_process else _threads(processes),
-        from_server=storage_class in SERVED,
+        from_server=served or storage_class in SERVED,
         gentle=gentle,
         on_tick=on_tick,
         meanwhile=meanwhile,

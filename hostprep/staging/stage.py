@@ -50,6 +50,7 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
+from hostprep.staging.source.opening import patience_for
 from hostprep.staging.target.place import check_in_volume, keeps_numbers, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
@@ -171,6 +172,7 @@ class _Work:
                     plan.source_fd,
                     processes=cores(),
                     gentle=plan.request.gentle,
+                    served=plan.served,
                     on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
         self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.data_bytes)
@@ -246,7 +248,10 @@ class _Work:
         extend_manifest(known, new, durable=not plan.in_ram)
         changing = [path for path in files.make_directories if path in directories]
         inodes = self._inodes()
-        close_directories(changing, directories, plan.source_fd, published_fd, inodes)
+        on_wait = patience_for(request.source, self.observer) if plan.served else None
+        close_directories(
+            changing, directories, plan.source_fd, published_fd, inodes, on_wait=on_wait
+        )
         left = publish_update(
             files, self.private, published_fd, manifest, self.observer, changing, inodes
         )
@@ -288,6 +293,7 @@ class _Work:
             finished=copied.finished,
             inodes=self._inodes(),
             gentle=self.plan.request.gentle,
+            served=self.plan.served,
             observer=self.observer,
         )
         copied.lost_xattrs += lost

@@ -22,7 +22,7 @@ from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import ClosedManifest, Record, all_records, manifest_of
-from hostprep.staging.source.opening import open_source
+from hostprep.staging.source.opening import is_served, open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
 from hostprep.staging.target.place import check_bare, check_in_sight, open_parent
@@ -250,7 +250,9 @@ def _compare(record: Record) -> dict[str, Any]:
     except ClosedManifest as closed:
         raise HostprepError(closed.found, closed.hint) from None
     with open_source(record.source) as source_fd:
-        scan = scan_source(source_fd, locate(record.source).storage_class)
+        storage_class = locate(record.source).storage_class
+        served = is_served(record.source, storage_class)
+        scan = scan_source(source_fd, storage_class, served=served)
         plan = plan_update(
             scan,
             manifest=manifest,

@@ -29,6 +29,9 @@ _SLACK_FILES = 1024
 # Of larger files the turns in a directory are nothing beside their bytes, of which few would be
 # left for the other workers.
 _TASK_BYTES = RANGE_BYTES
+# What a file may have grown to before its second try, whose size no plan has weighed: its ranges
+# are kept in memory.
+_MOST_BYTES_AGAIN = 1 << 44
 
 
 @dataclass(slots=True)
@@ -229,7 +232,7 @@ class Tasks:
                 self._copied.problems.append(Skipped(path, "vanished", failed=True))
                 return
             again = Entry._make(result)
-            if again.size > RANGE_BYTES and kind_of(again.mode) == "f":
+            if RANGE_BYTES < again.size <= _MOST_BYTES_AGAIN and kind_of(again.mode) == "f":
                 for task in self._large(directory, again, attempt=2):
                     self._pool.submit(*task)
             else:

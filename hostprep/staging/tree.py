@@ -15,6 +15,7 @@ from hostprep.system.trees import DirCache, join, opened_anew, rewind
 # Memory has answered for an entry in 3 us, and something else has where it took so much longer.
 _SLOW_SECONDS = 20e-6
 _GRACE_SECONDS = 5e-3
+_MOST_AGAIN = 1000
 
 
 def staged_mode(mode: int) -> int:
@@ -78,6 +79,8 @@ def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
             entries.append(_plain(name, os.lstat(name, dir_fd=descriptor)))
         except FileNotFoundError:
             continue
+        except OSError as error:
+            raise _of_entry(name, error) from None
     return entries
 
 
@@ -89,13 +92,17 @@ def is_slow(seconds: float, entries: int) -> bool:
 def _each_once(items: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
     """Yield what a server lists, without the names that it tells again.
 
-    NFS may do so where the directory changes meanwhile; each would count twice in the digest.
+    NFS may do so where the directory changes meanwhile; each would count twice in the digest. Where
+    all of them come again and again, as of servers that lose their place, it raises OSError.
     """
     told: set[str] = set()
+    again = 0
     for item in items:
         if item.name not in told:
             told.add(item.name)
             yield item
+        elif (again := again + 1) > _MOST_AGAIN + 2 * len(told):
+            raise OSError(errno.ELOOP, "its listing begins anew again and again")
 
 
 def _look_while_prompt(items: Iterator[os.DirEntry[str]]) -> list[Plain]:
@@ -117,7 +124,16 @@ def _look_at(items: Iterable[os.DirEntry[str]]) -> Iterator[Plain]:
             entry = _plain(item.name, item.stat(follow_symlinks=False))
         except FileNotFoundError:
             continue
+        except OSError as error:
+            raise _of_entry(item.name, error) from None
         yield entry
+
+
+def _of_entry(name: str, error: OSError) -> OSError:
+    """Return the error of a directory that it is one entry of which it is about, and which."""
+    if error.errno == errno.EACCES:  # the directory itself does not let us look
+        return error
+    return OSError(error.errno, f"{name!r} in it: {error.strerror}")
 
 
 def entry_of(name: str, st: os.stat_result) -> Entry:

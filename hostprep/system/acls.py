@@ -80,4 +80,7 @@ def _permissions(mode: int, acl: bytes | None) -> dict[tuple[int, int], int]:
 
 
 def _entries_in(acl: bytes) -> list[tuple[int, int, int]]:
-    return [*_ENTRY.iter_unpack(acl[_HEADER.size :])]
+    whole = (
+        (len(acl) - _HEADER.size) // _ENTRY.size * _ENTRY.size
+    )  # of some FUSE it may be anything
+    return [*_ENTRY.iter_unpack(acl[_HEADER.size : _HEADER.size + whole])]

@@ -368,16 +368,27 @@ def test_who_does_not_answer_is_named_and_ctrl_c_ends_the_waiting(
         assert os.listdir(safe_dir / "data") == ["file"]
 
 
-@pytest.mark.parametrize("operation", ["readdir", "read"])
+@pytest.mark.parametrize(
+    ("operation", "pattern", "inside"),
+    [
+        ("readdir", "*", False),
+        ("readdir", "*", True),  # mounted inside of what lies on a disk
+        ("read", "*", False),
+        ("listxattr", "/", False),
+    ],
+)
 def test_a_source_that_ceases_to_answer_leaves_ctrl_c_its_effect(
-    operation: str, safe_dir: Path
+    operation: str, pattern: str, inside: bool, safe_dir: Path
 ) -> None:
     """Nothing ends a wait for what a server has taken in hand: others do it than who is asked."""
-    (safe_dir / "data").mkdir()
+    for name in ("data", "around"):
+        (safe_dir / name).mkdir()
     (safe_dir / "data/file").write_text("one")
-    with failing_fs(safe_dir / "data", where=safe_dir) as fs:
-        fs.tell(Rule("*", operation, None, hang_seconds=60))
-        args = [sys.executable, "-m", "hostprep", "stage", str(fs.mount), "--to", str(safe_dir)]
+    with failing_fs(safe_dir / "data", where=safe_dir / "around") as fs:
+        fs.tell(Rule(pattern, operation, None, hang_seconds=60))
+        source = safe_dir / "around" if inside else fs.mount
+        target = safe_dir / "target"
+        args = [sys.executable, "-m", "hostprep", "stage", str(source), "--to", str(target)]
         with subprocess.Popen(args, stdout=-1, stderr=-1) as run:
             while not fs.injected():
                 assert run.poll() is None
@@ -385,6 +396,46 @@ def test_a_source_that_ceases_to_answer_leaves_ctrl_c_its_effect(
             run.send_signal(signal.SIGINT)
             run.communicate(timeout=20)  # whoever is stuck has not kept what it was to print to
         assert run.returncode == 130
+
+
+def test_an_update_from_what_ceases_to_answer_leaves_ctrl_c_its_effect(safe_dir: Path) -> None:
+    """Before anything new is placed, the ACLs of folders that have changed are asked for."""
+    (safe_dir / "data").mkdir()
+    (safe_dir / "data/file").write_text("one")
+    with failing_fs(safe_dir / "data", where=safe_dir) as fs:
+        stage(fs.mount, safe_dir / "target", "--name", "set")
+        (safe_dir / "data/new").write_text("two")
+        fs.tell(Rule("/", "getxattr", None, hang_seconds=60))
+        args = [sys.executable, "-m", "hostprep", "stage", str(fs.mount), "--name", "set"]
+        with subprocess.Popen([*args, "--to", safe_dir / "target"], stdout=-1, stderr=-1) as run:
+            while not fs.injected():
+                assert run.poll() is None
+                time.sleep(0.01)
+            run.send_signal(signal.SIGINT)
+            run.communicate(timeout=20)
+        assert run.returncode == 130
+
+
+def test_a_source_that_ceases_to_answer_at_the_first_look_is_named(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would be said for as long as it takes."""
+    monkeypatch.setattr("hostprep.host.answering._FIRST_SECONDS", 0.1)
+    (safe_dir / "data").mkdir()
+    (safe_dir / "data/file").write_text("one")
+
+    class Listening(Silent):
+        def note(self, message: str) -> None:
+            raise KeyboardInterrupt(message)
+
+    with failing_fs(safe_dir / "data", where=safe_dir) as fs:
+        fs.tell(Rule("/file", "open", None, hang_seconds=60))
+        request = StageRequest(str(fs.mount), "set", str(safe_dir / "target"), None)
+        with (
+            pytest.raises(KeyboardInterrupt, match=f"waiting for {fs.mount}, which has not"),
+            plan_stage(request, Listening()),
+        ):
+            pass
 
 
 def test_a_target_that_does_not_answer_holds_neither_status_nor_check(safe_dir: Path) -> None:

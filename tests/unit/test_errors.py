@@ -16,6 +16,7 @@ from hostprep.errors import reading_hint
         (errno.EACCES, 1000, "with sudo"),
         (errno.EACCES, 0, "dmesg"),  # root is refused by a server, or by a security module
         (errno.ESTALE, 1000, "mount it anew"),
+        (errno.ECONNABORTED, 1000, "mount it anew"),
         (errno.EIO, 0, "dmesg"),
         (errno.EMFILE, 0, "ulimit -n"),
         (errno.ENFILE, 0, "fs.file-max"),

@@ -23,7 +23,10 @@ _PLAIN_BLOCKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs")
 
 
 def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
-    """Return the next stretch of data in [position, end) of a sparse file, clipped to it."""
+    """Return the next stretch of data in [position, end) of a sparse file, clipped to it.
+
+    Raises OSError as lseek(2) does, and where the answers lead nowhere: who asks would never end.
+    """
     try:
         start = os.lseek(descriptor, position, os.SEEK_DATA)
     except OSError as error:
@@ -32,7 +35,11 @@ def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
         raise
     if start >= end:
         return end, end
-    return start, min(end, os.lseek(descriptor, start, os.SEEK_HOLE))
+    hole = os.lseek(descriptor, start, os.SEEK_HOLE)
+    # A program behind FUSE answers what it likes.
+    if not position <= start <= hole or hole == position:
+        raise OSError(errno.EIO, "its file system does not tell where its data is")
+    return start, min(end, hole)
 
 
 def with_data_blocks(directory_fd: int, item: Plain, *, from_server: bool) -> Plain:

@@ -21,6 +21,8 @@ from hostprep.system.acls import ACCESS_ACL
 TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Up to this size malloc keeps the memory of a bytes object for the next one.
 SMALL_BYTES = 256 * 1024
+# Attributes that are held at once, of up to 64 KiB each.
+_MOST_NAMES = 16
 # An attribute of an enum costs as much as a system call here.
 _NONE, _READBACK = Verify.NONE, Verify.READBACK
 _REGULAR = S_IFREG  # and neither setuid, setgid nor sticky, which chown would clear
@@ -102,11 +104,12 @@ def copy_link(item: Plain, source_dir: int, target_dir: int, style: CopyStyle) -
 
 
 def _values(source: int, names: list[str]) -> list[tuple[str, bytes]]:
-    """Return the ``user.*`` attributes of a file; ``Unusual`` where it has an ACL, before a read.
+    """Return the ``user.*`` attributes of a file; before a read ``Unusual`` where it has an ACL.
 
-    An ACL has a say in the mode, and wants more care.
+    That has a say in the mode, and wants more care. So do many attributes: a file may have some
+    thousands of 64 KiB, which are too much to be held at once.
     """
-    if ACCESS_ACL in names:
+    if ACCESS_ACL in names or len(names) > _MOST_NAMES:
         raise Unusual
     return [(name, os.getxattr(source, name)) for name in names if is_carried(name)]
 

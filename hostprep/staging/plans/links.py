@@ -22,7 +22,7 @@ class Links:
 
     def stand(self, entry: Entry, here: Entry) -> bool:
         """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
-        if not stat.S_ISREG(entry.mode) or (entry.nlink == 1 and here.nlink == 1):
+        if not stat.S_ISREG(entry.mode) or (entry.nlink <= 1 and here.nlink <= 1):
             return True
         source, target = entry.inode, (here.dev, here.ino)
         if self._there.get(source, target) != target or self._back.get(target, source) != source:

@@ -31,6 +31,7 @@ def order_files(
     *,
     processes: int,
     gentle: bool = False,
+    served: bool = False,
     on_tick: Callable[[int], None] | None = None,
 ) -> None:
     """Put the plan's files into ``order``: that of ``inode`` numbers, or ``physical``.
@@ -38,7 +39,8 @@ def order_files(
     ``physical`` is the order of the first extents on the device (FIEMAP), and of inode numbers
     where the file system does not tell. A disk's arm then sweeps over the data once instead of
     seeking for each file. Asking takes about 25 us a file whose inode is in memory, of as many
-    processors as there are ``processes``; ``on_tick`` is told how many files were asked for.
+    processors as there are ``processes``; ``on_tick`` is told how many files were asked for. Of a
+    source that is ``served``, and may cease to answer, workers ask however few there are.
     """
     large: list[tuple[str, list[Plain]]] = [(path, [(*entry,)]) for path, entry in plan.large]
     if order == "inode":
@@ -49,7 +51,8 @@ def order_files(
         asked += [(directory, marshal.dumps(entries)) for directory, entries in large]
         counts = [batch.files for batch in plan.batches] + [1] * len(large)
         job = Job(source_fd, gentle=gentle)
-        with Pool(job, processes=0 if sum(counts) <= _FEW_FILES else processes) as pool:
+        here = sum(counts) <= _FEW_FILES and not served
+        with Pool(job, processes=0 if here else processes) as pool:
             told = _ask(pool, asked, counts, on_tick)
         places, large_places = told[: len(plan.batches)], told[len(plan.batches) :]
     ranked = sorted(range(len(large)), key=lambda index: large_places[index][0])

@@ -34,20 +34,22 @@ def finish_directories(
     finished: Set[str] = frozenset(),
     inodes: Mapping[str, int] | None = None,
     gentle: bool = False,
+    served: bool = False,
     observer: Observer,
 ) -> tuple[int, dict[str, int]]:
     """Give the directories of a tree their modes, owners, ACLs, attributes and times.
 
     Deepest first, because work in a directory changes its time; missing ones are made. Workers do
-    it where a source is slow to tell of its directories, or where it has to be ``gentle``, as only
-    they can be. Those ``finished`` are left alone; ``inodes`` are as for ``Job``. Returns how many
-    had attributes that the target cannot hold, and the modes of those whose mode it made another.
+    it where a source is slow to tell of its directories, or is ``served`` and may cease to, or
+    where it has to be ``gentle``, as only they can be. Those ``finished`` are left alone;
+    ``inodes`` are as for ``Job``. Returns how many had attributes that the target cannot hold, and
+    the modes of those whose mode it made another.
     """
     left = [path for path in directories if path not in finished]
     observer.phase("directories", files=len(left))
     work = _Finishing(directories, left, observer)
     job = Job(source_fd, tree_fd, gentle=gentle, inodes=inodes or {})
-    if not gentle:
+    if not (gentle or served):
         _finish_here(work, job, alone=processes * threads == 1)
     if not work.levels:
         return work.lost, work.other_modes

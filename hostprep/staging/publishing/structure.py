@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 from hostprep.staging.files.holding import (
@@ -26,6 +27,7 @@ from hostprep.staging.record.manifest import encode_line, encode_record, join_li
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.system.acls import ACCESS_ACL, narrowed
+from hostprep.system.bounded import ask_in_child
 from hostprep.system.trees import DirCache, above, join
 
 
@@ -166,15 +168,30 @@ def close_directories(
     source_fd: int,
     published_fd: int,
     inodes: Mapping[str, int] | None,
+    *,
+    on_wait: Callable[[float], None] | None = None,
 ) -> None:
     """Take from published directories what their source does not give, and another owner's rights.
 
     For ``paths``, before anything new comes into them: what is in a directory that is closed may be
     open itself. Nobody is given anything: until ``finish_directories``, which does so and tells of
     what the target refuses, a directory is root's where it is to be somebody else's. What is not of
-    the ``inodes`` that ours had, where they are known, is somebody else's and left.
+    the ``inodes`` that ours had, where they are known, is somebody else's and left. With
+    ``on_wait`` a child asks the source, which may cease to answer: it is told of each second.
     """
-    with DirCache(source_fd) as source, DirCache(published_fd) as tree:
+    paths = tuple(paths)
+
+    def ask() -> dict[str, str]:
+        with DirCache(source_fd) as source:
+            found = ((path, _acl_of(source, path)) for path in paths)
+            return {path: acl.hex() for path, acl in found if acl is not None}
+
+    acls = (
+        ask()
+        if on_wait is None
+        else ask_in_child(ask, patience_seconds=math.inf, on_wait=on_wait, holding=source_fd)
+    )
+    with DirCache(published_fd) as tree:
         for path in paths:
             wanted = directories[path]
             try:
@@ -186,7 +203,8 @@ def close_directories(
                 continue
             acl = _acl(target)
             mode = stat.S_IMODE(found.st_mode)
-            left = narrowed(mode, acl, wanted.mode, _acl_of(source, path))
+            wanted_acl = bytes.fromhex(acls[path]) if path in acls else None
+            left = narrowed(mode, acl, wanted.mode, wanted_acl)
             user = 0 if found.st_uid != wanted.uid else -1
             group = 0 if found.st_gid != wanted.gid else -1
             if os.geteuid() != 0:

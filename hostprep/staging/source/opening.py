@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hostprep.errors import HostprepError, Refused, UsageError
-from hostprep.host.block import MADE_UP
+from hostprep.host.answering import Impatience
+from hostprep.host.block import MADE_UP, SERVED, StorageClass, is_remote
 from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_mounts
 from hostprep.spec.names import name_problem
+from hostprep.staging.observer import Observer
 from hostprep.system.trees import DIRECTORY_FLAGS
 
 # `findmnt -T` says nothing of a path that is not there.
@@ -104,6 +106,27 @@ def _check_is_data(descriptor: int, path: str) -> None:
                 " up what is there; nothing was changed.",
                 "name a directory that has only data in it, or unmount that first",
             )
+
+
+def is_served(source: str, storage_class: StorageClass) -> bool:
+    """Whether a server or a program stands before a source, or before what is mounted in it.
+
+    That may cease to answer, and who waits for it cannot be interrupted: workers ask it.
+    """
+    return storage_class in SERVED or any(
+        is_remote(mount) and lies_in(mount.target, source) for mount in read_mounts()
+    )
+
+
+def patience_for(source: str, observer: Observer) -> Callable[[float], None]:
+    """Return what is told how many seconds were waited for a source, and tells who keeps us."""
+    impatience = Impatience(source, observer.note)
+
+    def waited(seconds: float) -> None:
+        impatience.waited(seconds)
+        observer.progress(0, 0)  # nothing more: whose patience ends has to see that
+
+    return waited
 
 
 def check_name(name: str) -> str:

@@ -17,7 +17,7 @@ from hostprep.dataclass import dataclass
 from hostprep.staging.files.holes import next_data
 from hostprep.staging.model import Entry
 from hostprep.staging.source.scan import Scan
-from hostprep.system.bounded import ask_in_child
+from hostprep.system.bounded import QuestionFailed, ask_in_child
 from hostprep.system.forking import NoProcess
 from hostprep.system.trees import DirCache
 
@@ -83,21 +83,27 @@ class Answer(NamedTuple):
         return self.seconds >= _LATE_SECONDS if self.cached is None else not self.cached
 
 
-def take_sample_apart(source_fd: int, scan: Scan) -> Sample:
+def take_sample_apart(
+    source_fd: int, scan: Scan, *, arm: bool = False, on_wait: Callable[[float], None] | None = None
+) -> Sample:
     """Take a sample of a source that may cease to answer, such as a server, by a child process.
 
-    Whoever waits for an answer that does not come cannot be interrupted.
+    Whoever waits for an answer that does not come cannot be interrupted; ``on_wait`` is told each
+    second how many have passed.
     """
     try:
         return Sample(
             **ask_in_child(
-                lambda: asdict(take_sample(source_fd, scan, arm=False)),
+                lambda: asdict(take_sample(source_fd, scan, arm=arm)),
                 patience_seconds=math.inf,
+                on_wait=on_wait,
                 holding=source_fd,
             )
         )
     except NoProcess:  # a limit: the copy may do without one, too
-        return take_sample(source_fd, scan, arm=False)
+        return take_sample(source_fd, scan, arm=arm)
+    except QuestionFailed:  # whatever ended the child, the copy will meet it again and say so
+        return Sample(0, None, None)
 
 
 def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
@@ -210,14 +216,15 @@ def _read(
         return None  # the copy will meet it again and say so
     opened = time.monotonic() - started
     try:
-        cached, offset = _is_cached(descriptor)
-        os.preadv(descriptor, [bytearray(size_bytes)], offset)
-        seconds = time.monotonic() - started
-        return Answer(cached, opened, seconds, _attribute_bytes(descriptor))
+        try:
+            cached, offset = _is_cached(descriptor)
+            os.preadv(descriptor, [bytearray(size_bytes)], offset)
+            seconds = time.monotonic() - started
+            return Answer(cached, opened, seconds, _attribute_bytes(descriptor))
+        finally:
+            os.close(descriptor)  # which fails where the server is gone by now
     except OSError:
         return None
-    finally:
-        os.close(descriptor)
 
 
 def _attribute_bytes(descriptor: int) -> int:

@@ -242,7 +242,7 @@ def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
         for _, entries in walk(descriptor):
             for entry in map(Entry._make, entries):
                 inodes += 1
-                size_bytes += entry.blocks * 512 // entry.nlink
+                size_bytes += entry.blocks * 512 // max(1, entry.nlink)  # some FUSE: 0
     except OSError:
         pass  # what cannot be looked at is not counted on
     finally:

@@ -35,3 +35,9 @@ def test_nobody_keeps_what_is_not_wanted(
     mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes | None, left: int
 ) -> None:
     assert oct(narrowed(mode, acl, wanted_mode, wanted_acl)) == oct(left)
+
+
+def test_what_is_no_acl_gives_nobody_anything() -> None:
+    """Before Linux 6.2 it comes from a program behind FUSE as that gives it."""
+    for acl in (b"", b"\2", b"\2\0\0\0junk", access_acl(0o750, user=7)[:-3]):
+        assert narrowed(0o755, None, 0o700, acl) & 0o077 == 0

@@ -260,6 +260,15 @@ def test_what_was_just_staged_is_kept(source: list[Entry]) -> None:
         (1_500_000_001_123_456_789, (2**31 - 1) * 10**9, False),
         (-(2**33) * 10**9, -(2**31) * 10**9, True),
         (0, -(2**31) * 10**9, False),
+        (-1, 0, True),  # NFS 3
+        (2**33 * 10**9, (2**32 - 1) * 10**9, True),
+        (0, 315_532_800 * 10**9, True),  # FAT: 1980 is its first year,
+        (0, (315_532_800 - 7200) * 10**9, True),  # by the clock on the wall,
+        (0, (315_532_800 - 7201) * 10**9, False),
+        (0, (315_532_800 - 86_400) * 10**9, False),
+        (1_500_000_001_123_456_789, 315_532_800 * 10**9, False),
+        (2**33 * 10**9, 4_354_819_198 * 10**9, True),  # and 2107 its last
+        (2**33 * 10**9, 4_354_819_199 * 10**9, True),  # exFAT
     ],
 )
 def test_what_a_file_system_makes_of_a_time(wanted: int, kept: int, same: bool) -> None:

@@ -14,11 +14,11 @@ from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.tree import entry_of
 
 
-@pytest.mark.parametrize("gentle", [False, True])
-def test_only_workers_can_step_behind(
-    gentle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("of_workers", [(), ("gentle",), ("served",)])
+def test_what_only_workers_can_do_is_not_done_here(
+    of_workers: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This process is in the session of whoever started it, and takes of its share."""
+    """It has the priority of whoever started it, and hears no Ctrl-C while a server is silent."""
     source, target, pids = (tmp_path / name for name in ("source", "target", "pids"))
     for number in range(10):
         (source / f"{number}").mkdir(parents=True)
@@ -35,10 +35,15 @@ def test_only_workers_can_step_behind(
     directories = {name: entry_of(name, os.lstat(source / name)) for name in map(str, range(10))}
     roots = [os.open(path, os.O_RDONLY) for path in (source, target)]
     finish_directories(
-        directories, *roots, processes=1, threads=1, gentle=gentle, observer=Silent()
+        directories,
+        *roots,
+        processes=1,
+        threads=1,
+        observer=Silent(),
+        **dict.fromkeys(of_workers, True),  # type: ignore[arg-type]
     )
     for root in roots:
         os.close(root)
     assert (target / "7").stat().st_mode & 0o777 == 0o707
     (pid,) = set(map(int, pids.read_text().split()))
-    assert (pid != os.getpid()) is gentle
+    assert (pid != os.getpid()) is bool(of_workers)

@@ -11,7 +11,7 @@ import pytest
 
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.files import holes
-from hostprep.staging.files.holes import with_data_blocks
+from hostprep.staging.files.holes import next_data, with_data_blocks
 from hostprep.staging.files.small import SMALL_BYTES
 from hostprep.staging.model import Entry
 from hostprep.staging.tree import Plain
@@ -91,3 +91,15 @@ def test_beyond_many_stretches_the_rest_counts_whole_where_blocks_say_nothing(
     monkeypatch.setattr(holes, "mount_of", lambda *_: mount)
     counted = 2 * 4096 + MIB - MIB // 8 - 4096
     assert data_bytes(folder, "islands", MIB, blocks=blocks) == min(counted, at_most)
+
+
+@pytest.mark.parametrize(
+    ("data", "hole"), [(0, 0), (4096, 4096), (0, MIB), (8192, 4096), (4096, 0)]
+)
+def test_who_asks_for_data_where_nothing_is_told_comes_to_an_end(
+    data: int, hole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program behind FUSE may answer with where it was before, or what was asked for."""
+    monkeypatch.setattr(os, "lseek", lambda _, __, whence: {os.SEEK_DATA: data}.get(whence, hole))
+    with pytest.raises(OSError, match="does not tell where its data is"):
+        next_data(-1, 4096, MIB)

@@ -130,3 +130,14 @@ def test_files_of_one_number_that_are_not_alike_are_no_links(other: dict[str, in
     assert links.stand(first, entry("a", 70)) and links.stand(alike, entry("b", 70))
     assert links.stand(unlike, entry("c", 71)._replace(nlink=1))
     assert not links.stand(unlike, entry("c", 70))
+
+
+def test_files_without_a_count_of_names_have_one() -> None:
+    """Many programs behind FUSE count none, and some number all files alike."""
+    links, copies = (
+        Links(),
+        [entry(name, ino)._replace(nlink=1) for name, ino in (("a", 1), ("b", 2))],
+    )
+    for copy in copies:
+        assert links.stand(entry(copy.name, 7)._replace(nlink=0), copy)
+        assert links.stand(copy, entry(copy.name, 7)._replace(nlink=0))

@@ -293,3 +293,13 @@ def test_what_it_takes_is_told(tmp_path: Path, parent_fd: int) -> None:
         assert inodes - before_inodes == 2 and before_inodes == 2
     finally:
         private.close()
+
+
+def test_what_counts_no_names_takes_what_it_takes(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".hostprep-data").mkdir()
+    of_fuse = ("copy", 0o100644, 4096, 0, 0, 0, 8, 0, 1, 1)
+    listed = [("", iter([of_fuse]))]
+    monkeypatch.setattr("hostprep.staging.target.private.walk", lambda _: listed)
+    assert footprint(parent_fd, "data") == (4096, 1)

@@ -198,3 +198,23 @@ def test_a_server_is_sampled_by_another_process(
     sample = take_sample_apart(descriptor, scan)
     os.close(descriptor)
     assert sample.files == 24 and sample.open_seconds not in (None, os.getpid())
+
+
+def test_a_server_that_goes_meanwhile_is_the_copys_to_tell_of(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FUSE and NFS tell of it where a file is closed, too."""
+    descriptor, close = os.open(tree, os.O_RDONLY), os.close
+    scan = scan_tree(descriptor, processes=0)
+
+    def gone(file: int) -> None:
+        close(file)
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sampling.os, "close", gone)
+        with DirCache(descriptor) as cache:
+            assert sampling._read(cache, "", os.listdir(tree)[0]) is None
+    monkeypatch.setattr(sampling, "take_sample", lambda *_, **__: 1 / 0)
+    assert take_sample_apart(descriptor, scan) == sum_up([])
+    close(descriptor)

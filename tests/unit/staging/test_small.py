@@ -156,6 +156,16 @@ def test_a_file_with_an_acl_is_not_read_for_nothing(
         pair.copy()
 
 
+def test_many_attributes_are_not_held_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of 64 KiB each, of every file that is at hand, would take all of the memory."""
+    names = [f"user.{number}" for number in range(6000)]
+    pair.file.write_bytes(b"x")
+    monkeypatch.setattr(small.os, "listxattr", lambda _: names)
+    monkeypatch.setattr(small.os, "getxattr", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(Unusual):
+        pair.copy()
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
 from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.host.block import StorageClass
+from hostprep.host.mounts import read_mounts
 from hostprep.spec.names import name_problem
-from hostprep.staging.source.opening import check_name, open_source
+from hostprep.staging.observer import Silent
+from hostprep.staging.source import opening
+from hostprep.staging.source.opening import check_name, is_served, open_source, patience_for
 from hostprep.staging.target.apart import check_apart
 from hostprep.staging.target.place import check_writable
 
@@ -124,3 +129,45 @@ def test_a_source_that_a_server_has_no_more_does_not_exist_though_it_can_be_open
         with pytest.raises(UsageError, match="does not exist"), open_source(str(tmp_path)):
             pass
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_who_waits_for_a_source_is_told_of_it_and_may_lose_patience() -> None:
+    told: list[object] = []
+
+    class Listening(Silent):
+        def note(self, message: str) -> None:
+            told.append(message)
+
+        def progress(self, files: int, size_bytes: int) -> None:
+            told.append((files, size_bytes))
+
+    waited = patience_for("/far", Listening())
+    for seconds in (1.0, 6.0, 7.0):
+        waited(seconds)
+    assert [each for each in told if each != (0, 0)] == [
+        "waiting for /far, which has not answered for 6 s: is its server gone? `findmnt -T PATH`"
+        " names it; Ctrl-C ends the waiting"
+    ]
+    assert told.count((0, 0)) == 3
+
+
+@pytest.mark.parametrize(
+    ("fstype", "point", "storage_class", "served"),
+    [
+        ("ext4", "/data", StorageClass.NVME, False),
+        ("nfs4", "/data", StorageClass.NETWORK, True),
+        ("fuse.sshfs", "/data/far", StorageClass.NVME, True),
+        ("fuse.sshfs", "/data-2", StorageClass.NVME, False),
+        ("tmpfs", "/data/near", StorageClass.NVME, False),
+    ],
+)
+def test_what_may_cease_to_answer_is_known_by_what_is_mounted_in_it(
+    fstype: str,
+    point: str,
+    storage_class: StorageClass,
+    served: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mount = dataclasses.replace(read_mounts()[0], fstype=fstype, target=point)
+    monkeypatch.setattr(opening, "read_mounts", lambda: (mount,))
+    assert is_served("/data", storage_class) is served

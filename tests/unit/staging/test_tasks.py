@@ -5,7 +5,8 @@ from __future__ import annotations
 import marshal
 import stat
 from collections import Counter
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -111,3 +112,30 @@ def test_larger_files_are_shared_out(directories: int, files: int) -> None:
 def test_one_reader_has_nobody_to_share_with() -> None:
     """An arm's next files are asked for to the end of a task."""
     assert len(tasks_of(plan_of(1, 400, 5 * MIB), readers=1, task_files=512)) == 1
+
+
+class Taken:
+    """A pool that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[str, Any, Callable[[Any], None]]] = []
+
+    def submit(self, *task: Any) -> None:
+        self.tasks.append(task)
+
+
+@pytest.mark.parametrize("grown_to", [1 << 57, (1 << 63) - 1])
+def test_a_file_that_has_become_impossibly_large_is_not_tried_again(grown_to: int) -> None:
+    """Nothing is laid out by the word of a program behind FUSE, which may say any size."""
+    pool, copied = Taken(), Copied()
+    large = entry("large", size=2 * RANGE_BYTES)
+    reading = Reading(2, 1, "listed", False, False, 64, "of a test")
+    for *_, on_result in Tasks(cast(Pool, pool), copied).all(
+        CopyPlan(large=[("", large)]), reading
+    ):
+        on_result((b"", "changed"))
+    for answer in (None, tuple(entry("large", size=grown_to))):
+        *_, on_result = pool.tasks.pop()
+        on_result(answer)
+    assert pool.tasks == []
+    assert [each.reason for each in copied.problems] == ["changed while it was copied, twice"]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hostprep.staging import tree
-from hostprep.staging.tree import entries_in, list_if_few, walk
+from hostprep.staging.tree import entries_in, list_if_few, look_up, walk
 from hostprep.system.trees import names_in
 from tests.kit.hostile import tree_that_leads_out
 
@@ -65,6 +69,40 @@ def test_a_name_that_a_server_tells_twice_is_one_entry(
     monkeypatch.setattr(tree, "is_slow", lambda seconds, entries: not prompt)
     entries, names = list_if_few(root, 1, from_server=True)
     assert sorted([entry[0] for entry in entries] + names) == [f"{n}" for n in range(8)]
+
+
+def test_a_listing_that_begins_anew_for_ever_is_left(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        (tmp_path / "root" / f"{number}").write_bytes(b"x")
+    scandir = os.scandir
+
+    @contextmanager
+    def scanned_for_ever(descriptor: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(descriptor) as listing:
+            yield itertools.cycle(list(listing))
+
+    monkeypatch.setattr(os, "scandir", scanned_for_ever)
+    with pytest.raises(OSError, match="begins anew"):
+        list_if_few(root, 1, from_server=True)
+
+
+@pytest.mark.parametrize("look", ["listed", "looked up"])
+def test_an_entry_that_cannot_be_looked_at_is_named(look: str, monkeypatch: Any) -> None:
+    """A folder of a million files is not read for the one inode that is damaged: which is it?"""
+    damaged = OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN), "bad\n")
+
+    def fail(*_: object, **__: object) -> None:
+        raise damaged
+
+    monkeypatch.setattr(os, "lstat", fail)
+    with pytest.raises(OSError, match=r"'bad\\n' in it: ") as caught:
+        if look == "listed":
+            list(tree._look_at([SimpleNamespace(name="bad\n", stat=fail)]))  # type: ignore[list-item]
+        else:
+            look_up(-1, ["bad\n"])
+    assert caught.value.errno == errno.EUCLEAN
 
 
 def test_a_walk_follows_nothing(root: int, tmp_path: Path) -> None:
