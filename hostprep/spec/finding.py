@@ -40,11 +40,12 @@ def read_spec_bytes(path: Path, *, named: bool) -> bytes:
     ``Refused`` for that, ``UsageError`` for what can be no spec, ``HostprepError`` for what the
     system does not let us read.
     """
-    if os.geteuid() == 0 and not named:
-        _check_link(path)
+    # Non-blocking: the open of a pipe would wait for a writer for ever.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    if os.geteuid() == 0 and not named and not _is_trusted_link(path):
+        flags |= os.O_NOFOLLOW  # one that takes the file's place only now
     try:
-        # Non-blocking: the open of a pipe would wait for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, flags)
     except FileNotFoundError:
         raise UsageError(f"the spec file {path} does not exist.", "name another") from None
     except OSError as error:
@@ -71,14 +72,17 @@ def read_spec_bytes(path: Path, *, named: bool) -> bytes:
     return content
 
 
-def _check_link(path: Path) -> None:
-    """Raise where a symlink of somebody else decides which file root would read."""
+def _is_trusted_link(path: Path) -> bool:
+    """Return whether it is a symlink; raise where somebody else's decides which file root reads."""
     try:
         status = os.lstat(path)
     except OSError:
-        return  # the open says what is wrong
-    if stat.S_ISLNK(status.st_mode) and status.st_uid not in trusted_users():
+        return False  # the open says what is wrong
+    if not stat.S_ISLNK(status.st_mode):
+        return False
+    if status.st_uid not in trusted_users():
         raise _refusal(path, f"is a symlink of uid {status.st_uid}", "chown -h root:")
+    return True
 
 
 def _check_writers(path: Path, status: os.stat_result) -> None:

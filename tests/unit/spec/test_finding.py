@@ -158,6 +158,26 @@ def test_root_does_not_follow_a_strangers_link_to_a_file_of_its_own(here: Path) 
 
 
 @needs_root
+def test_nor_one_that_takes_the_files_place_at_the_last_moment(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_spec(here / "roots.yml")
+    path = write_spec(here / "hostprep.yml", uid=STRANGER)
+    real = os.open
+
+    def exchanged(name: Path, *how: int) -> int:
+        if name == path and not path.is_symlink():
+            path.unlink()
+            path.symlink_to("roots.yml")
+        return real(name, *how)
+
+    monkeypatch.setattr(os, "open", exchanged)
+    with pytest.raises(HostprepError, match="cannot be read: Too many levels of symbolic links"):
+        load_spec(path)
+    assert path.is_symlink()
+
+
+@needs_root
 def test_a_file_that_the_user_named_is_read_whoever_wrote_it(here: Path) -> None:
     path = write_spec(here / "h.yml", mode=0o666, uid=STRANGER)
     assert load_spec(path, named=True).packages == ("fio",)
