@@ -60,7 +60,7 @@ def provision(
     from hostprep.fleet import FleetRun
     from hostprep.fleet.inventory import limits, only_one
     from hostprep.fleet.last_run import failed_hosts
-    from hostprep.fleet.playbook import checked_inventory, run_playbook
+    from hostprep.fleet.playbook import NobodyMeant, checked_inventory, run_playbook
     from hostprep.fleet.received import understood
 
     named = only_one(inventory)
@@ -95,6 +95,14 @@ def provision(
         )
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
+    except NobodyMeant:
+        if not retry_failed:
+            raise
+        raise UsageError(
+            f"{', '.join(only)} failed when last provisioned; {named.rstrip(',')} has no such host"
+            " any more, and none was reached.",
+            "leave out --retry-failed: a run of all hosts forgets those that are gone",
+        ) from None
     run = understood(run)
     noted = check or _noted(where, run, whole=not only)
     again = "the same command"

@@ -47,6 +47,11 @@ _CURES = (
         re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)"),
         "let who logs in become root there, or log in as another: ansible_user",
     ),
+    # As Ansible says it of a task that was given an hour; the latter before ansible-core 2.19.
+    (
+        re.compile(r"Timed out after \d+ second\(s\)|in the expected time frame \(\d+\)"),
+        "something hangs there: log in by hand, and see what is in state D (ps -eo pid,stat,args)",
+    ),
     # Of sudo with requiretty, which pipelining gives none.
     (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
     # Of what is encrypted, without the vault's password and with another one.

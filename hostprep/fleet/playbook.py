@@ -34,6 +34,10 @@ _NOBODY = re.compile(
 _ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!)\s*(.*)")  # the latter before ansible-core 2.19
 
 
+class NobodyMeant(UsageError):
+    """Of an inventory, and of what limits it, no host is left."""
+
+
 class FleetObserver(Protocol):
     """Is told of every event of a run as it comes, and of time that passes without one."""
 
@@ -60,7 +64,7 @@ def run_playbook(
     ``inventory`` is a file, a folder, or hosts with commas (``a,b,``), as Ansible takes it;
     ``variables`` beat those of the inventory, and no text in them is a template. ``limit`` are
     patterns of hosts, all if empty. A host that fails or is down stops only itself: it is in the
-    result. Raises ``UsageError`` where there is no host to run on, ``HostprepError`` where Ansible
+    result. Raises ``NobodyMeant`` where there is no host to run on, ``HostprepError`` where Ansible
     itself does not work, FileNotFoundError where the current directory was removed.
     """
     _need_ansible()
@@ -112,7 +116,7 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
     if (mistake := unread(said)) is not None:
         return mistake
     if status == 0 or _NOBODY.search(said):
-        return UsageError(
+        return NobodyMeant(
             f"no host of {inventory.rstrip(',')} is meant: {said[-2000:] or 'it names none'}",
             "look at --limit and at the inventory" if limited else "look at the inventory",
         )

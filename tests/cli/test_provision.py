@@ -492,6 +492,17 @@ def test_hosts_that_no_inventory_has_are_a_mistake(
     assert "no host of hosts.yml is meant" in said and "--limit" in said
 
 
+def test_hosts_that_failed_and_are_gone_are_told_of_as_what_they_are(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = FleetRun((HostOutcome("gone", failed=True), HostOutcome("sold", failed=True)), 1.0)
+    remember(str(lab / "hosts.yml"), gone)
+    assert run(["provision", "-i", "hosts.yml", "--retry-failed"]) == 2
+    said = capsys.readouterr().err
+    assert "gone, sold failed when last provisioned; hosts.yml has no such host any more" in said
+    assert "-> leave out --retry-failed" in said and "--limit" not in said
+
+
 def test_no_advice_is_of_an_option_that_was_not_given(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

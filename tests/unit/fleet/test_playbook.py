@@ -539,11 +539,20 @@ def test_the_sockets_of_ssh_fit_wherever_temporary_files_lie(
     assert place.endswith("/ssh") and len(f"{place}/0123456789.0123456789abcdef") <= 107
 
 
-def test_a_host_that_never_answers_keeps_no_other_from_its_verdict(playbooks: Path) -> None:
-    playbook = playbooks / "readiness.yml"
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("readiness", "hostprep is not installed here"),
+        ("site", "/dev/null is there and is no link, so `hostprep provision` did not make it"),
+    ],
+)
+def test_a_host_that_never_answers_does_not_keep_the_others_for_ever(
+    playbooks: Path, name: str, said: str
+) -> None:
+    playbook = playbooks / f"{name}.yml"
     patient = playbook.read_text()
-    at_once = "\"{{ 1 if inventory_hostname == 'stuck' else 60 }}\""
-    playbook.write_text(patient.replace("timeout: 3600", f"timeout: {at_once}"))
+    at_once = "timeout: \"{{ 1 if inventory_hostname == 'stuck' else 60 }}\""
+    playbook.write_text(patient.replace("timeout: 3600", at_once))
     assert playbook.read_text() != patient
     stuck = playbooks / "stuck"
     stuck.write_text("#!/bin/sh\nexec sleep 5\n")
@@ -552,11 +561,17 @@ def test_a_host_that_never_answers_keeps_no_other_from_its_verdict(playbooks: Pa
         f"stuck ansible_python_interpreter={stuck}\n"
         f"other ansible_python_interpreter={sys.executable}\n"
         "[all:vars]\nansible_connection=local\nansible_become=false\n"
-        "hostprep_executable=/no/such/hostprep\n"
+        "hostprep_executable=/no/such/hostprep\nhostprep_install_link=/dev/null\n"
     )
-    first, other = run_playbook("readiness", str(playbooks / "hosts"), {}).hosts
-    assert first.failed and "imed out" in str(first.message)
-    assert str(other.message).startswith("hostprep is not installed here")
+    first, other = run_playbook(name, str(playbooks / "hosts"), {}).hosts
+    assert first.failed and "-> something hangs there: log in by hand" in str(first.message)
+    assert str(other.message).startswith(said)
+
+
+def test_staging_is_not_cut_short() -> None:
+    text = data_path("playbooks", "roles", "hostprep", "tasks", "main.yml").read_text()
+    (block,) = (task["block"] for task in yaml.safe_load(text) if "block" in task)
+    assert [task["timeout"] for task in block if task["name"] == "Converge"] == [0]
 
 
 def test_what_the_user_has_set_for_other_playbooks_does_not_count(
