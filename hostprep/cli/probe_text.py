@@ -17,7 +17,7 @@ from hostprep.probing.model import (
     SmallFiles,
     SmallRun,
 )
-from hostprep.probing.rates import DISK_BUSY
+from hostprep.probing.rates import DISK_BUSY, FAILING
 from hostprep.probing.results import Difference
 from hostprep.units import format_bytes, format_count, format_number, format_rate, format_seconds
 
@@ -266,6 +266,8 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
         what = "these numbers do not say" if doubt else "these are too few numbers to say"
         lines.append(f"INVALID: {what} what the storage gives")
         lines += _told(judgement.invalid)
+        if FAILING in codes:
+            lines.append("  -> `dmesg` says which disk it is: copy away what exists only there")
         if DISK_BUSY in codes:
             lines.append(
                 "  -> probe again when they rest: `pidstat -d 1` (sysstat) or iotop names them"

@@ -31,7 +31,7 @@ from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, un
 from hostprep.volumes.live import read_live
 from hostprep.volumes.paths import Folder
 
-# What an automount of systemd's own is mounted from: a unit, which RequiresMountsFor= waits for.
+# What an automount of systemd's own is mounted from: a unit, whose mount the service comes after.
 _SYSTEMD = "systemd-1"
 
 

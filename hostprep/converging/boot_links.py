@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -64,15 +63,15 @@ def make_links(directory: Path, unit: str, wanting: Iterable[str]) -> None:
     links = [link_of(directory, unit, each) for each in wanting]
     _remove(link for link in _links(directory, unit) if link not in links)
     for link in links:
+        if os.path.realpath(link) == os.path.realpath(directory / unit):
+            continue
         link.parent.mkdir(parents=True, exist_ok=True)
-        temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
-        temporary.symlink_to(directory / unit)
-        try:
-            temporary.replace(link)
-            flush_directory(link.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        # In place, and not by another name beside it, which a killed run would leave for ever: what
+        # is not there is seen by the next one.
+        link.unlink(missing_ok=True)
+        with suppress(FileExistsError):  # of a run beside this one
+            link.symlink_to(directory / unit)
+        flush_directory(link.parent)
 
 
 def remove_links(directory: Path, unit: str) -> None:

@@ -38,12 +38,15 @@ def render(
     """
     variables = dict(variable.split("=", 1) for variable in environment)
     own = [variables[name] for name in _DIRECTORIES if name in variables]
+    source_mounts = [unit for unit in wanted_by if unit != AT_BOOT]
+    sources = () if source_mounts else (record.source,)
     text = _template().render(
         marker=MARKER,
         unit=record.unit,
         name=record.name,
         parent=record.parent,
-        places=(record.source, record.parent, command[0], *own),
+        places=(*sources, record.parent, command[0], *own),
+        source_mounts=source_mounts,
         remote=record.remote,
         wanted_by=wanted_by,
         feeders=feeders,

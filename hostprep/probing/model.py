@@ -166,9 +166,9 @@ class SmallFiles:
     when the cold passes began, ``metadata_cold`` whether their inodes may have been read from the
     device; None is: cannot be seen. ``seconds_per_file`` and ``seconds_per_byte`` are the line
     through the times of single files of the cold pass by one reader. ``unreadable`` and ``empty``
-    files are in none of the figures. ``fewer`` is about the pass by several readers.
-    ``stays_in_memory`` is whether files that were just read were found in the page cache; None
-    where that was not looked at.
+    files are in none of the figures; ``fault`` is what failing storage said of one. ``fewer`` is
+    about the pass by several readers. ``stays_in_memory`` is whether files that were just read were
+    found in the page cache; None where that was not looked at.
     """
 
     source: str
@@ -184,6 +184,7 @@ class SmallFiles:
     empty: int
     fewer: Fewer | None = None
     stays_in_memory: bool | None = None
+    fault: str | None = None
 
     @property
     def best(self) -> SmallRun:

@@ -22,6 +22,8 @@ SLOWED = "slowed_down"
 _UPPER_BOUNDS = frozenset({SLOWED})
 # Either: what came before was held up, or what came later is a cache's.
 SPED_UP = "sped_up"
+# No rate is enough of storage that loses data.
+FAILING = "failing"
 
 
 @dataclass(frozen=True, slots=True)

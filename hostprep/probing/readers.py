@@ -6,6 +6,7 @@ no disk can (axboe/fio#941).
 
 from __future__ import annotations
 
+import errno
 import itertools
 import multiprocessing
 import os
@@ -31,6 +32,8 @@ from hostprep.units import MIB
 BUFFER_BYTES = MIB
 # What took a file's place since it was found may not lead elsewhere, nor keep a reader waiting.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# By which a disk, or a file system's own check sums, say that data is lost.
+_FAULTS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO})
 _START_DELAY_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 # A limit that was not asked of for a while lets the first through at once: Linux's own what it
@@ -52,7 +55,7 @@ class Pass:
 
     ``again_bytes`` are of files that were read once more. ``early_files_per_s`` is None where the
     rate lasted; else it is what the files came at first, the rates are what they came at later, and
-    ``later_seconds`` what each of these took.
+    ``later_seconds`` what each of these took. ``fault`` is what failing storage said of a file.
     """
 
     names: tuple[str, ...]
@@ -67,6 +70,7 @@ class Pass:
     cut_bytes: int = 0
     early_files_per_s: float | None = None
     later_seconds: Sequence[float] = ()
+    fault: str | None = None
 
 
 def read_whole_files(
@@ -162,7 +166,7 @@ def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pas
     )
     done = Pass(
         tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty,
-        again_bytes, cut_bytes,
+        again_bytes, cut_bytes, fault=next(filter(None, (one["fault"] for one in results)), None),
     )  # fmt: skip
     return _lasting(done, results)
 
@@ -216,6 +220,7 @@ def _reader(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
     unreadable = empty = 0
+    fault: str | None = None
     aside = 0.0  # what is no part of reading
     cut: tuple[float, int, float] | None = None  # of a file: when, how many bytes, which share
     first: int | None = None  # how many were read when all had been
@@ -241,8 +246,9 @@ def _reader(
             break
         try:
             size, whole = _read_whole(name, at, buffer, end)
-        except OSError:
+        except OSError as error:
             unreadable += first is None
+            fault = error.strerror if error.errno in _FAULTS else fault
             continue
         now = time.monotonic()
         if size < whole:
@@ -267,6 +273,7 @@ def _reader(
             "cut": cut,
             "all": all_read,
             "unreadable": unreadable,
+            "fault": fault,
             "empty": empty,
         }
     )

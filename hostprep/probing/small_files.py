@@ -158,6 +158,7 @@ def measure(
         empty=sum(each.empty for each in passes),
         fewer=fewer,
         stays_in_memory=stays,
+        fault=next(filter(None, (each.fault for each in passes)), None),
     )
 
 

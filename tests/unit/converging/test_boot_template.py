@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.converging.boot_links import AT_BOOT
 from hostprep.converging.boot_record import BootRecord, dataset_of, unit_name
 from hostprep.converging.boot_template import (
     is_ours,
@@ -59,13 +60,14 @@ def dump(
     *records: BootRecord,
     command: tuple[str, ...],
     feeders: tuple[str, ...] = (),
+    wanted_by: tuple[str, ...] = (AT_BOOT,),
 ) -> str:
     """Return what systemd makes of a boot to multi-user.target with these units."""
     wants = units / "multi-user.target.wants"
     wants.mkdir()
     for record in records:
         own = tuple(unit for unit in feeders if unit != record.unit)
-        content = render(record, command, ("HOSTPREP_STATE_DIR=/a b",), feeders=own)
+        content = render(record, command, ("HOSTPREP_STATE_DIR=/a b",), wanted_by, own)
         (units / record.unit).write_bytes(content)
         (wants / record.unit).symlink_to(units / record.unit)
     path = f"{units}:/usr/lib/systemd/system:/lib/systemd/system"
@@ -114,6 +116,16 @@ def test_systemd_understands_what_is_meant(units: Path) -> None:
     words = subprocess.run(["sh", "-c", shown], capture_output=True, text=True).stdout.splitlines()
     # $$ stands for one dollar when the command is run.
     assert words == [*command, "restage", ODD.replace("$", "$$")]
+
+
+@needs_systemd
+def test_an_automount_that_lets_go_of_the_source_does_not_have_it_staged_again(units: Path) -> None:
+    """It would stop the service, which the next look at the source starts by the mount."""
+    (units / "srv.mount").write_text("[Mount]\nWhat=none\nWhere=/srv\nType=tmpfs\n")
+    dumped = dump(units, RECORD, command=("/bin/true",), wanted_by=(AT_BOOT, "srv.mount"))
+    lines = block(dumped, RECORD.unit)
+    assert {"Wants: srv.mount", "After: srv.mount"} <= set(lines)
+    assert "Requires: srv.mount" not in lines
 
 
 @needs_systemd

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -571,3 +572,25 @@ def test_of_what_is_away_now_the_record_stays_unless_it_is_of_another_source() -
     lost = dataclasses.replace(footing, source="/srv/other", source_mount=None)
     refusal = refused(plan_boot((dataset,), facts(record, footings=(lost,))))
     assert "/srv/other is not there" in refusal.message
+
+
+def test_a_run_that_is_killed_leaves_no_other_name_beside_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later run would take it away, nor --prune."""
+    wants = tmp_path / "multi-user.target.wants"
+    symlink_to = Path.symlink_to
+
+    def killed(self: Path, target: Path) -> None:
+        symlink_to(self, target)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if (child := os.fork()) == 0:
+        monkeypatch.setattr(Path, "symlink_to", killed)
+        boot_links.make_links(tmp_path, "a.service", ["multi-user.target"])
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    boot_links.make_links(tmp_path, "a.service", ["multi-user.target"])
+    assert os.listdir(wants) == ["a.service"]
+    boot_links.remove_links(tmp_path, "a.service")
+    assert os.listdir(wants) == []

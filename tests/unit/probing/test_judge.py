@@ -143,6 +143,7 @@ def test_invalid_wins_over_fail_and_names_no_remedies() -> None:
         ({"direct": False}, "buffered"),
         ({"small": small_files(cold=(small_run(8, 90, load=Load(0.99, None)),))}, "cpu_saturated"),
         ({"small": small_files(cold=(small_run(8, 90, load=HELD_UP),))}, "cpu_throttled"),
+        ({"small": small_files(unreadable=3, fault="Input/output error")}, "failing"),
         ({"fio_note": "fio did not end"}, "fio_unfinished"),
         ({"small": small_files(cold=(small_run(8, 90, load=Load(0.2, 1000)),))}, "not_delivered"),
     ],
@@ -187,6 +188,12 @@ def test_contradictions_come_in_order_each_once_and_say_what_is_known() -> None:
     assert reasons[3].message.endswith("or a layer is a tmpfs")
     (held,) = contradictions(measured(small=small_files(cached_share=0.5)))
     assert held.message.endswith("a program holds them there")
+
+
+def test_no_rate_is_enough_of_storage_that_loses_data() -> None:
+    failing = measured(small=small_files(unreadable=3, fault="Input/output error"))
+    assert judge(failing, parse_need("1")).verdict is Verdict.INVALID
+    assert judge(measured(small=small_files(unreadable=3)), parse_need("1")).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("load", [BUSY, HELD_UP])

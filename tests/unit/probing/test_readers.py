@@ -58,6 +58,23 @@ def test_every_file_is_read_whole_and_once(tmp_path: Path, readers: int) -> None
     assert files[0].stat().st_atime_ns == before
 
 
+def test_storage_that_fails_is_told_from_what_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(file) for file in tree(tmp_path)]
+    read_whole = module._read_whole
+
+    def failing(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:
+        if name == names[7]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+        return read_whole(name, at, buffer, end)
+
+    monkeypatch.setattr(module, "_read_whole", failing)
+    done = read_whole_files([*names, str(tmp_path / "missing")], 2, 30)
+    assert (done.unreadable, done.fault) == (2, "Input/output error")
+    assert read_whole_files([names[0], str(tmp_path / "missing")], 2, 30).fault is None
+
+
 def test_what_took_a_files_place_neither_hangs_nor_leads_elsewhere(tmp_path: Path) -> None:
     names = [str(file) for file in tree(tmp_path, files=4)]
     os.mkfifo(tmp_path / "pipe")
