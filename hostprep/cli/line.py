@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 from typing import Any, Self
 
 from hostprep.cli.output import draw, printable, takes_escapes
+
+
+def _cut(text: str, columns: int) -> str:
+    """Return as much of ``text`` as so many columns hold: of Chinese each character takes two."""
+    for end, char in enumerate(text):
+        columns -= 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+        if columns < 0:
+            return text[:end]
+    return text
 
 
 class Line:
@@ -26,7 +36,7 @@ class Line:
 
     def write(self, text: str) -> None:
         """Show ``text`` instead of what was there, as much of it as the line holds."""
-        self._write(printable(text)[: self._columns() - 1])
+        self._write(_cut(printable(text), self._columns() - 1))
 
     def _columns(self) -> int:
         try:

@@ -76,6 +76,13 @@ def test_the_line_of_a_probe_is_cut_too() -> None:
         assert len(shown(terminal).removeprefix("\r\x1b[K")) == 39
 
 
+def test_a_name_whose_characters_are_two_columns_wide_is_cut_sooner() -> None:
+    with on_a_terminal() as terminal:
+        termios.tcsetwinsize(terminal, (24, 40))
+        Line().write("listing /srv/" + 40 * "数")
+        assert shown(terminal).removeprefix("\r\x1b[K") == "listing /srv/" + 13 * "数"
+
+
 @pytest.mark.parametrize(("dumb", "quiet"), [(True, False), (False, False), (False, True)])
 def test_elsewhere_each_measurement_is_a_line(
     dumb: bool, quiet: bool, monkeypatch: pytest.MonkeyPatch
