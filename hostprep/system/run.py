@@ -118,6 +118,7 @@ def run_undisturbed(
     args: Sequence[Argument],
     *,
     wanted_for: str,
+    package: str | None = None,
     env: dict[str, str] | None = None,
     on_interrupt: Callable[[], None] = lambda: None,
 ) -> Completed:
@@ -141,7 +142,7 @@ def run_undisturbed(
             )
             process.wait()
         except OSError as error:
-            raise _not_started(error, argv[0], wanted_for, None) from None
+            raise _not_started(error, argv[0], wanted_for, package) from None
         finally:
             held.release()
         output.seek(0)
