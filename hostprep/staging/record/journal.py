@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.record.manifest import join_line
@@ -13,23 +14,32 @@ class Journal:
     """What one process has copied and verified, a line of JSON a batch, in the private directory.
 
     A line is written by one call, so a killed worker leaves at most one torn line, which readers
-    leave out.
+    leave out. Its file is made for the first: where it cannot be, a task fails that can say so.
     """
 
     def __init__(self, directory_fd: int) -> None:
-        name = f"journal.{os.getpid()}.{os.urandom(4).hex()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(name, flags, 0o600, dir_fd=directory_fd)
+        self._directory_fd = directory_fd
+        self._fd: int | None = None
+        self._making = threading.Lock()
 
     def close(self) -> None:
         """Close its file; what was written stays."""
-        os.close(self._fd)
+        if self._fd is not None:
+            os.close(self._fd)
 
     def write(self, done: list[tuple[str, list[str]]]) -> None:
         """Append what was done: (directory, encoded records) each."""
         data = b"".join(join_line(directory, records) for directory, records in done if records)
         while data:
-            data = data[os.write(self._fd, data) :]
+            data = data[os.write(self._file(), data) :]
+
+    def _file(self) -> int:
+        with self._making:
+            if self._fd is None:
+                name = f"journal.{os.getpid()}.{os.urandom(4).hex()}"
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+                self._fd = os.open(name, flags, 0o600, dir_fd=self._directory_fd)
+            return self._fd
 
 
 def record(entry: Entry, kind: str, content: str | None, group: str) -> Recorded:

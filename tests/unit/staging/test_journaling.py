@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -67,3 +68,23 @@ def test_a_long_task_is_journaled_while_it_lasts(
     assert [number for number in written if number] == expected
     (lines,) = (tmp_path / "private").glob("journal.*")
     assert sum(line.count(b'"f') >= 1 for line in lines.read_bytes().splitlines()) == 6
+
+
+def test_a_target_that_takes_no_journal_fails_a_task_and_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that an error has just made read-only: its user is told so, and sees no traceback."""
+    directory = os.open(tmp_path, os.O_RDONLY)
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        journal = Journal(directory)
+        journal.write([("", [])])
+        with pytest.raises(OSError, match="Read-only"):
+            journal.write([("", ["[]"])])
+    journal.close()
+    os.close(directory)
+    assert list(tmp_path.iterdir()) == []
