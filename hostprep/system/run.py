@@ -118,7 +118,6 @@ def run_undisturbed(
     args: Sequence[Argument],
     *,
     wanted_for: str,
-    package: str | None = None,
     env: dict[str, str] | None = None,
     on_interrupt: Callable[[], None] = lambda: None,
 ) -> Completed:
@@ -142,7 +141,7 @@ def run_undisturbed(
             )
             process.wait()
         except OSError as error:
-            raise _not_started(error, argv[0], wanted_for, package) from None
+            raise _not_started(error, argv[0], wanted_for, None) from None
         finally:
             held.release()
         output.seek(0)
