@@ -31,7 +31,7 @@ from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, un
 from hostprep.volumes.live import read_live
 from hostprep.volumes.paths import Folder
 
-# What an automount of systemd's own is mounted from: a unit, whose mount the service comes after.
+# What an automount of systemd's own is mounted from: a unit, which RequiresMountsFor= waits for.
 _SYSTEMD = "systemd-1"
 
 
@@ -64,8 +64,9 @@ class Footing:
 
     ``source`` and ``parent`` are without symlinks. ``remote``: the source is on a file system that
     may need the network, or that an automounter's program mounts. ``in_memory``: the target is on a
-    tmpfs that is no volume of the spec's. ``fed``: the source lies in the copy of another data set;
-    ``feeders`` are the units that stage that.
+    tmpfs that is no volume of the spec's. ``automounted``: an automount of systemd's own mounts the
+    source. ``fed``: the source lies in the copy of another data set; ``feeders`` are the units that
+    stage that.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Footing:
     volume_size_bytes: int | None
     digest: str | None
     in_memory: bool = False
+    automounted: bool = False
     fed: bool = False
     feeders: tuple[str, ...] = ()
 
@@ -196,6 +198,7 @@ def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
         volume_size_bytes=None if live is None else live.size_bytes,
         digest=None if staged is None else staged.digest,
         in_memory=mount is not None and mount.fstype in IN_MEMORY,
+        automounted=any(each == _SYSTEMD for each in _automounters(source)),
         fed=feeder is not None,
         feeders=(unit_name(feeder.name),) if feeder is not None and feeder.at_boot else (),
     )
@@ -217,11 +220,17 @@ def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool |
         storage = locate(source)
     except HostprepError:  # not there now
         return None, None
-    automounted = any(
-        mount.fstype == "autofs" and mount.source != _SYSTEMD and lies_in(source, mount.target)
-        for mount in read_mounts()
-    )
+    automounted = any(each != _SYSTEMD for each in _automounters(source))
     return storage.mount.target, automounted or storage.storage_class in SERVED
+
+
+def _automounters(source: str) -> list[str]:
+    """Return what the automounts on the way to a source are mounted from."""
+    return [
+        mount.source
+        for mount in read_mounts()
+        if mount.fstype == "autofs" and lies_in(source, mount.target)
+    ]
 
 
 def _writer(program: str) -> str | None:

@@ -29,16 +29,18 @@ def render(
     environment: tuple[str, ...],
     wanted_by: tuple[str, ...] = (AT_BOOT,),
     feeders: tuple[str, ...] = (),
+    *,
+    automounted: bool = False,
 ) -> bytes:
     """Return the unit that runs ``command`` (see ``own_command``) with the data set's name.
 
     ``environment`` holds ``NAME=VALUE`` pairs; ``wanted_by`` are the units that start it,
-    ``feeders`` the units that stage what the source
-    lies in.
+    ``feeders`` the units that stage what the source lies in. ``automounted``: systemd mounts the
+    source for who looks at it, and lets go of it.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
     own = [variables[name] for name in _DIRECTORIES if name in variables]
-    source_mounts = [unit for unit in wanted_by if unit != AT_BOOT]
+    source_mounts = [unit for unit in wanted_by if automounted and unit != AT_BOOT]
     sources = () if source_mounts else (record.source,)
     text = _template().render(
         marker=MARKER,

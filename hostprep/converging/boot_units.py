@@ -153,7 +153,14 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
     earlier = facts.record_of(name)
     record = _wanted_record(dataset, footing, earlier, reserve_bytes)
     starters = wanted_by(record.source_mount, fed=footing.fed)
-    content = render(record, facts.command, facts.environment, starters, footing.feeders)
+    content = render(
+        record,
+        facts.command,
+        facts.environment,
+        starters,
+        footing.feeders,
+        automounted=footing.automounted,
+    )
     changes = []
     if differing := _differences(record, earlier):
         changes.append(Change(Kind.BOOT, name, "write what to stage at boot", differing))

@@ -60,14 +60,17 @@ def dump(
     *records: BootRecord,
     command: tuple[str, ...],
     feeders: tuple[str, ...] = (),
-    wanted_by: tuple[str, ...] = (AT_BOOT,),
+    automounted_by: tuple[str, ...] = (),
 ) -> str:
     """Return what systemd makes of a boot to multi-user.target with these units."""
     wants = units / "multi-user.target.wants"
     wants.mkdir()
     for record in records:
         own = tuple(unit for unit in feeders if unit != record.unit)
-        content = render(record, command, ("HOSTPREP_STATE_DIR=/a b",), wanted_by, own)
+        content = render(
+            record, command, ("HOSTPREP_STATE_DIR=/a b",), (AT_BOOT, *automounted_by), own,
+            automounted=bool(automounted_by),
+        )  # fmt: skip
         (units / record.unit).write_bytes(content)
         (wants / record.unit).symlink_to(units / record.unit)
     path = f"{units}:/usr/lib/systemd/system:/lib/systemd/system"
@@ -122,10 +125,12 @@ def test_systemd_understands_what_is_meant(units: Path) -> None:
 def test_an_automount_that_lets_go_of_the_source_does_not_have_it_staged_again(units: Path) -> None:
     """It would stop the service, which the next look at the source starts by the mount."""
     (units / "srv.mount").write_text("[Mount]\nWhat=none\nWhere=/srv\nType=tmpfs\n")
-    dumped = dump(units, RECORD, command=("/bin/true",), wanted_by=(AT_BOOT, "srv.mount"))
+    dumped = dump(units, RECORD, command=("/bin/true",), automounted_by=("srv.mount",))
     lines = block(dumped, RECORD.unit)
     assert {"Wants: srv.mount", "After: srv.mount"} <= set(lines)
     assert "Requires: srv.mount" not in lines
+    # Of others there need not be a unit, and one that is asked for and missing starts nothing.
+    assert b"Wants=" not in render(RECORD, ("/bin/true",), (), (AT_BOOT, "srv.mount"))
 
 
 @needs_systemd

@@ -520,6 +520,8 @@ def test_what_a_program_mounts_comes_after_the_network(
         boot_facts, "locate", lambda _: SimpleNamespace(mount=above, storage_class="nvme")
     )
     assert boot_facts._ground(str(source), None) == (str(source.parent), remote)
+    dataset = DatasetSpec("data", str(source), to="/srv/nvme", at_boot=True)
+    assert boot_facts._footing(dataset, None).automounted == (mounter == "systemd-1")
 
 
 def test_a_program_that_others_can_exchange_is_warned_of() -> None:
