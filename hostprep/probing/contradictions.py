@@ -22,7 +22,7 @@ from hostprep.probing.others import held_up_by_others
 from hostprep.probing.processors import held_back, held_back_in_memory
 from hostprep.probing.rates import FAILING, PASS_SHARE, TOO_LITTLE_TIME
 from hostprep.probing.steady import slowed, sped_up
-from hostprep.units import format_bytes, format_count
+from hostprep.units import format_bytes
 
 # Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
 _MEMORY_SECONDS = 20e-6
@@ -98,8 +98,7 @@ def _of_small(measured: Measured, small: SmallFiles) -> list[Reason]:
             reasons += _not_delivered(run, run.read_bytes + run.again_bytes, least)
         reasons += held_back(run)
     if small.fault is not None:
-        files = format_count(small.unreadable, "file")
-        text = f"the storage fails: {files} could not be read ({small.fault})"
+        text = f"the storage fails: there are files that could not be read ({small.fault})"
         reasons.append(Reason(FAILING, text))
     share = small.cached_share
     if share is not None and share > _CACHED_AT_MOST:

@@ -131,7 +131,7 @@ def _look_at(items: Iterable[os.DirEntry[str]]) -> Iterator[Plain]:
 
 def _of_entry(name: str, error: OSError) -> OSError:
     """Return the error of a directory that it is one entry of which it is about, and which."""
-    if error.errno == errno.EACCES:  # the directory itself does not let us look
+    if error.errno == errno.EACCES and os.geteuid() != 0:  # the directory does not let us look
         return error
     return OSError(error.errno, f"{name!r} in it: {error.strerror}")
 

@@ -1,7 +1,8 @@
 """Lock files of our own, also in a directory where everybody may make files.
 
 /run/lock is one on Debian: somebody may take a lock's name there before root does, with a file of
-theirs, a directory, a fifo, a symlink. That is nobody's lock among root's runs. It is put aside.
+theirs, a directory, a fifo, a symlink. That is nobody's lock among root's runs. It is put aside,
+all but what they mounted there, which is for root to unmount.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError
         hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"
     if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
         hint = f"remove it: rm -d {shlex.quote(str(path))}"
+    if error.errno in (errno.EACCES, errno.ENOTCONN) and os.geteuid() == 0:
+        hint = f"a user may have mounted something there: umount {shlex.quote(str(path))}"
     # A directory that was chosen may be root's, where sudo helps; the user's own is in HOME.
     chosen = path.parent != state_dir() / "lock" or "HOSTPREP_STATE_DIR" in os.environ
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0 and chosen:
@@ -159,6 +162,8 @@ def _is_of_others(path: Path) -> bool:
         status = os.lstat(path)
     except FileNotFoundError:
         return False
+    except OSError:  # of what a user has mounted there (FUSE), root is told nothing
+        return True
     return status.st_uid != 0
 
 

@@ -27,11 +27,12 @@ def chosen_path(variable: str) -> Path | None:
     chosen = os.environ.get(variable)
     if not chosen:
         return None
-    if chosen == "~" or chosen.startswith("~/"):
+    if chosen.startswith("~"):
+        own = f'as {variable}="$HOME{chosen[1:]}", or ' if chosen[1:2] in ("", "/") else ""
         raise UsageError(
             f"{variable} is {chosen!r}, in which nothing has put the home directory in place of the"
             " ~; nothing was done.",
-            f'set it as {variable}="$HOME{chosen[1:]}", or to the path written out',
+            f"set it {own}to the path written out",
         )
     if not os.path.isabs(chosen):
         raise UsageError(

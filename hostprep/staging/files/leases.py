@@ -10,15 +10,17 @@ _BREAK_TIME = Path("/proc/sys/fs/lease-break-time")
 _USUAL_SECONDS = 45  # the kernel's own default
 _SPARE_SECONDS = 5
 _POLL_SECONDS = 0.01
-# Who gives a lease up when asked takes less for it than this; who does not makes each file cost the
-# whole of it, and may have leases on as many files as there are. So much of that a process bears.
-_ANSWER_SECONDS = 0.1
+# Who gives a lease up when asked takes less for it than this, as a rule; who does not makes each
+# file cost the whole of it, and may have leases on as many files as there are. So much time of that
+# a process bears, however many of its threads wait meanwhile.
+_ANSWER_SECONDS = 5.0
 _MOST_SECONDS = 180.0
 
 # What is left of that. Nothing, once a file could not be opened for longer than any lease lasts:
 # then it is none that bars the files here, but an archive's file that is not on its disk for
 # instance, and is not waited for.
 _left_seconds = _MOST_SECONDS
+_counted_until = 0.0  # on the monotonic clock
 
 
 def open_unleased(name: str, flags: int, *, dir_fd: int) -> int:
@@ -30,7 +32,7 @@ def open_unleased(name: str, flags: int, *, dir_fd: int) -> int:
     ``os.open`` does, BlockingIOError also where a process has waited long enough: the next run
     finds the leases gone that this one has asked for.
     """
-    global _left_seconds
+    global _left_seconds, _counted_until
     try:
         return os.open(name, flags, dir_fd=dir_fd)
     except BlockingIOError:
@@ -47,7 +49,9 @@ def open_unleased(name: str, flags: int, *, dir_fd: int) -> int:
                 _left_seconds = 0.0
                 raise
         else:
-            _left_seconds -= max(0.0, time.monotonic() - begin - _ANSWER_SECONDS)
+            now = time.monotonic()
+            _left_seconds -= max(0.0, now - max(begin + _ANSWER_SECONDS, _counted_until))
+            _counted_until = max(_counted_until, now)
             return descriptor
 
 

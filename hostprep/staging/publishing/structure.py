@@ -28,6 +28,7 @@ from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.system.acls import ACCESS_ACL, narrowed
 from hostprep.system.bounded import ask_in_child
+from hostprep.system.forking import NoProcess
 from hostprep.system.trees import DirCache, above, join
 
 
@@ -180,17 +181,20 @@ def close_directories(
     ``on_wait`` a child asks the source, which may cease to answer: it is told of each second.
     """
     paths = tuple(paths)
+    if not paths:
+        return
 
     def ask() -> dict[str, str]:
         with DirCache(source_fd) as source:
             found = ((path, _acl_of(source, path)) for path in paths)
             return {path: acl.hex() for path, acl in found if acl is not None}
 
-    acls = (
-        ask()
-        if on_wait is None
-        else ask_in_child(ask, patience_seconds=math.inf, on_wait=on_wait, holding=source_fd)
-    )
+    acls = None
+    if on_wait is not None:
+        with suppress(NoProcess):  # a limit: what is begun has to be ended
+            acls = ask_in_child(ask, patience_seconds=math.inf, on_wait=on_wait, holding=source_fd)
+    if acls is None:
+        acls = ask()
     with DirCache(published_fd) as tree:
         for path in paths:
             wanted = directories[path]

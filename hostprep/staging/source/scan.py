@@ -99,6 +99,7 @@ def scan_tree(
     processes: int,
     threads: int = 1,
     from_server: bool = False,
+    served: bool = False,
     gentle: bool = False,
     on_tick: Callable[[int], None] | None = None,
     meanwhile: Iterator[object] | None = None,
@@ -107,13 +108,15 @@ def scan_tree(
 
     ``meanwhile`` is drawn from while workers scan, see ``Pool.run``. Of the ``threads`` of a
     process one is at work as long as memory answers: more would only wait for each other there.
+    A source that is not ``from_server`` is ``served`` where a part of it is, which may cease to
+    answer.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
-    job = Job(source_fd, from_server=from_server, gentle=gentle)
+    job = Job(source_fd, from_server=from_server or served, gentle=gentle)
     found = _Found(from_server=from_server)
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     # Not of a server: while it does not answer, this process could not be interrupted.
-    slow = not from_server and _scan_here(found, job)
+    slow = not job.from_server and _scan_here(found, job)
     if found.pending or found.large:
         with Pool(job, processes=processes, threads=threads) as pool:
             pool.readers = None if slow else processes

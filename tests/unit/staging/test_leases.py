@@ -89,6 +89,7 @@ def test_who_gives_up_no_lease_holds_up_the_whole_run_only_for_a_while(
         now += seconds
 
     monkeypatch.setattr(leases, "_left_seconds", 180.0)
+    monkeypatch.setattr(leases, "_counted_until", 0.0)
     monkeypatch.setattr(leases, "_POLL_SECONDS", 1.0)
     monkeypatch.setattr(leases, "_longest_seconds", lambda: 50.0)
     monkeypatch.setattr("time.sleep", sleep)
@@ -98,4 +99,24 @@ def test_who_gives_up_no_lease_holds_up_the_whole_run_only_for_a_while(
     for _ in range(1000):
         with contextlib.suppress(BlockingIOError):
             opened += bool(leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3))
-    assert opened == 4 and now < 200
+    assert opened == 4 and now < 250
+
+
+def test_who_gives_leases_up_is_waited_for_as_often_as_there_are_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client of Samba writes out first; and what many threads wait at once is waited once."""
+    monkeypatch.setattr(leases, "_left_seconds", 180.0)
+    monkeypatch.setattr(leases, "_counted_until", 0.0)
+    monkeypatch.setattr(leases, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(leases, "_longest_seconds", lambda: 50.0)
+    monkeypatch.setattr(os, "open", lambda *_, **__: answers.pop(0)())
+    monkeypatch.setattr("time.monotonic", lambda: times.pop(0))
+
+    def not_yet() -> int:
+        raise BlockingIOError
+
+    for begin, end in [(each, each + 2.0) for each in range(1000)] + [(2000.0, 2045.0)] * 8:
+        answers, times = [not_yet, not_yet, lambda: 3], [begin, begin, end]
+        assert leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3) == 3
+    assert leases._left_seconds == 180.0 - 40.0

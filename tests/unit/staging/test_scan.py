@@ -17,6 +17,7 @@ from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches, pack_batc
 from hostprep.staging.model import RANGE_BYTES
 from hostprep.staging.plans.copy_plan import plan_fresh
 from hostprep.staging.processes.worker import Worker
+from hostprep.staging.source import scan as scan_module
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.tree import Plain, look_up
 from hostprep.system.trees import DirCache
@@ -75,6 +76,15 @@ def test_a_large_directory_is_found_as_it_is(
     (root,) = (listing for listing in scan.listings if not listing.directory)
     inodes = [entry.ino for batch in root.batches for entry in batch.entries()]
     assert len(inodes) > _MANY - 20 and inodes == sorted(inodes)
+
+
+def test_what_is_mounted_in_a_source_does_not_make_all_of_it_a_servers(
+    source: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a snapshot of Btrfs, what it lacks of other subvolumes is told all the same."""
+    monkeypatch.setattr(scan_module, "_is_snapshots_gap", lambda entry: True)
+    for served, told in (("served", 21), ("from_server", 1)):  # and the fifo
+        assert len(scan_tree(source, processes=2, **{served: True}).skipped) == told
 
 
 @pytest.mark.parametrize("prompt", [0, 500, LARGE_DIRECTORY + 1, 2 * _MANY])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import pytest
 
@@ -326,3 +327,32 @@ def test_the_lock_of_a_user_whose_records_root_works_on_is_not_put_aside(
     refused = pytest.raises(HostprepError, match="belongs to uid 65534")
     with refused, lock("volumes", purpose="test"):
         pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who is refused what a user mounted")
+def test_what_a_user_mounted_on_the_name_of_a_lock_is_for_root_to_unmount(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FUSE tells nobody but the user of it, root neither: not even whose it is."""
+    path = own_state / "run/hostprep-volumes.lock"
+    path.parent.mkdir()
+    path.parent.chmod(0o1777)
+    for name in ("open", "lstat"):
+        inner = getattr(os, name)
+
+        def refused(asked: Any, *args: Any, inner: Any = inner, **words: Any) -> Any:
+            if os.fspath(asked) == str(path):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return inner(asked, *args, **words)
+
+        monkeypatch.setattr(os, name, refused)
+
+    def busy(*_: Path) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(lock_files, "exchange", busy)
+    failed = pytest.raises(HostprepError, match="Permission denied; nothing was changed")
+    with failed as caught, lock("volumes", purpose="test"):
+        pass
+    assert (caught.value.hint or "").endswith(f"umount {path}")
+    assert not [*path.parent.glob("hostprep-put-aside-*")]

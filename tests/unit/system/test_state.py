@@ -142,7 +142,8 @@ def test_a_user_who_moved_the_records_still_sees_those_of_the_machine(
 
 
 @pytest.mark.parametrize(
-    "chosen", ["/dev/null", "FOLDER/file", "FOLDER/file/below", "~", "~/state", "state", "."]
+    "chosen",
+    ["/dev/null", "FOLDER/file", "FOLDER/file/below", "~", "~/state", "~root/state", "state", "."],
 )
 @pytest.mark.parametrize(
     ("variable", "directory"),
@@ -162,7 +163,7 @@ def test_what_can_be_no_directory_is_a_mistake_and_not_an_empty_one(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(variable, chosen.replace("HERE", str(tmp_path)))
+    monkeypatch.setenv(variable, chosen.replace("FOLDER", str(tmp_path)))
     with pytest.raises(UsageError, match=variable):
         directory()
 
