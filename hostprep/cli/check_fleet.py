@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hostprep.fleet import HostOutcome
     from hostprep.readiness.fleet import HostReport
 
+# A check takes seconds, and --full minutes: who is named has more to do than most.
+_PATIENCE_SECONDS = 60.0
 _NAMED = ("FAIL", "UNKNOWN", "WARN")
 _MOST_NAMED = 3
 
@@ -36,7 +38,7 @@ def check_fleet(
         only_one(inventories),
         {"hostprep_check_arguments": arguments},
         limit=limits(limit),
-        observer=Words(),
+        observer=Words(_PATIENCE_SECONDS),
     )
     for warning in run.warnings:
         say(printable(warning))

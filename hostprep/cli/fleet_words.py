@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Words:
-    """Says what came of a task where that is worth a line, and what takes its time."""
+    """Says what came of a task where that is worth a line, and what takes over ``seconds``."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = LINE_SECONDS) -> None:
+        self._seconds = seconds
         self._begun: dict[str, tuple[str, float]] = {}
         self._said = time.monotonic()
 
@@ -32,11 +33,11 @@ class Words:
     def waiting(self) -> None:
         """Say every few seconds who is at work on what."""
         now = time.monotonic()
-        if now - self._said < LINE_SECONDS:
+        if now - self._said < self._seconds:
             return
         at_work: dict[str, list[str]] = {}
         for host, (task, since) in self._begun.items():
-            if now - since >= LINE_SECONDS:
+            if now - since >= self._seconds:
                 at_work.setdefault(task, []).append(host)
         for task, hosts in at_work.items():
             longest = format_seconds(now - min(self._begun[host][1] for host in hosts))

@@ -62,6 +62,7 @@ def mount(
 ) -> None:
     """Mount a sized tmpfs, or change one; what is in it stays."""
     from hostprep.system.accounts import owner_of
+    from hostprep.system.state import check_own_records
     from hostprep.volumes.apply import apply_volume
     from hostprep.volumes.facts import gather
     from hostprep.volumes.model import VolumeRequest
@@ -96,7 +97,9 @@ def mount(
         unstage_first(plan.refusal, staged_in(request.path))
         raise plan.refusal
     live = plan.live
-    if not dry_run:
+    if dry_run:
+        check_own_records()
+    else:
         done = apply_volume(plan, on_wait=tell_of_waiting)
         plan, live = done.plan, done.live
     if as_json:

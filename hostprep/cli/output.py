@@ -193,7 +193,7 @@ def indented(text: str) -> str:
 def drawable(text: str, stream: TextIO) -> str:
     """Return signs of ours as `stream` has them: bars of `#` where its encoding knows no blocks."""
     try:
-        text.encode(stream.encoding)
+        text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
         return text.translate(_PLAIN)
     return text

@@ -29,13 +29,16 @@ def unmount(
     as_json: JsonOption = False,
 ) -> None:
     """Unmount a volume of hostprep's that is empty and unused."""
+    from hostprep.system.state import check_own_records
     from hostprep.volumes.removal import UnmountRequest, apply_unmount, gather_and_plan_unmount
 
     request = UnmountRequest(absolute(path), fstab=fstab, discard_data=discard_data)
     plan = gather_and_plan_unmount(request)
     if plan.refusal is not None:
         raise plan.refusal
-    if not dry_run:
+    if dry_run:
+        check_own_records()
+    else:
         plan = apply_unmount(plan, on_wait=tell_of_waiting)
     if as_json:
         fields = plan_fields(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)

@@ -50,7 +50,8 @@ _CURES = (
     # As Ansible says it of a task that was given an hour; the latter before ansible-core 2.19.
     (
         re.compile(r"Timed out after \d+ second\(s\)|in the expected time frame \(\d+\)"),
-        "something hangs there: log in by hand, and see what is in state D (ps -eo pid,stat,args)",
+        "something hangs there, and what was begun may go on: log in by hand, and see what is in"
+        " state D (ps -eo pid,stat,args)",
     ),
     # Of sudo with requiretty, which pipelining gives none.
     (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),

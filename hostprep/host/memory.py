@@ -42,7 +42,8 @@ class Headroom:
     may still be taken, and ``available_from`` names the figure that bound it: ``MemAvailable``, the
     commit limit, the cgroup's folder or the nodes. ``machine`` is the same of the machine as a
     whole, None where nothing limits this process. With ``limits_hidden`` a cgroup may leave less
-    than is known.
+    than is known. ``commit_limited_from_bytes`` is what would be available without a commit limit,
+    None where there is none.
     """
 
     ram_bytes: int
@@ -51,6 +52,14 @@ class Headroom:
     swap_active: bool
     machine: Headroom | None = None
     limits_hidden: bool = False
+    commit_limited_from_bytes: int | None = None
+
+    @property
+    def cache_bytes(self) -> int:
+        """What the page cache may hold: no program was promised it, so no commit limit counts."""
+        if self.commit_limited_from_bytes is None:
+            return self.available_bytes
+        return self.commit_limited_from_bytes
 
     @property
     def is_limited(self) -> bool:
@@ -100,6 +109,7 @@ def headroom(
     """Combine the machine's memory with all limits that this process is under."""
     swap_active = memory.swap_total_bytes > 0
     available, bound_by = memory.available_bytes, "MemAvailable"
+    uncommitted = None if memory.commit_left_bytes is None else available
     if memory.commit_left_bytes is not None and memory.commit_left_bytes < available:
         available, bound_by = memory.commit_left_bytes, COMMIT_LIMIT
     machine = Headroom(
@@ -108,6 +118,7 @@ def headroom(
         bound_by,
         swap_active,
         limits_hidden=limits_hidden,
+        commit_limited_from_bytes=uncommitted,
     )
     found = [
         (limit.limit_bytes, limit.remaining_bytes, f"the memory limit of cgroup {limit.group}")
@@ -121,6 +132,8 @@ def headroom(
     for _, remaining, words in found:
         if remaining < available:
             available, bound_by = remaining, words
+        if uncommitted is not None:
+            uncommitted = min(uncommitted, remaining)
     return Headroom(
         ram_bytes=min([memory.total_bytes, *(limit for limit, _, _ in found)]),
         available_bytes=available,
@@ -128,6 +141,7 @@ def headroom(
         swap_active=swap_active,
         machine=machine,
         limits_hidden=limits_hidden,
+        commit_limited_from_bytes=uncommitted,
     )
 
 

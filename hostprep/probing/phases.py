@@ -128,7 +128,7 @@ class Phases:
             dataset=dataset,
             dataset_note=dataset_note,
             compressed=compressed,
-            memory_bytes=read_headroom().available_bytes,
+            memory_bytes=read_headroom().cache_bytes,
             link=self.link,
             health=health_of(self.storage, self.clock),
             seconds=self.clock.passed(),

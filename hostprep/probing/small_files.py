@@ -198,7 +198,7 @@ def _cached(
 
     None for either where it was not seen.
     """
-    warm = _fitting(names, at, min(_WARM_BYTES, read_headroom().available_bytes // 4))
+    warm = _fitting(names, at, min(_WARM_BYTES, read_headroom().cache_bytes // 4))
     if not warm:
         return None, None
     read_whole_files(warm, readers, seconds, at=at)

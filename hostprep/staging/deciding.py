@@ -100,7 +100,7 @@ def decide(
         cpus=cores(),
         files=files.copied.files,
         size_bytes=files.copied.bytes,
-        available_bytes=read_headroom().available_bytes,
+        available_bytes=read_headroom().cache_bytes,
         readers=request.readers,
         order=request.order,
         gentle=request.gentle,

@@ -107,8 +107,10 @@ def host_state_dir() -> Path | None:
 def check_own_records() -> None:
     """Raise ``Refused`` where the records are in a moved directory that others can write to.
 
-    They say what is removed and replaced, and which packages other hosts are given.
+    They say what is removed and replaced, and which packages other hosts are given. Raises
+    ``UsageError`` where they, or their locks, have a path that can be none.
     """
+    run_dir()
     if chosen := moved("HOSTPREP_STATE_DIR"):
         _check_writers(chosen, f"HOSTPREP_STATE_DIR names {chosen}, which")
 

@@ -48,8 +48,9 @@ def volume_statuses() -> tuple[VolumeStatus, ...]:
     One that cannot be looked at has its ``problem``, and does not keep the others from being shown.
     """
     records = {record.path: record for record in all_records()}
+    place = fstab_path()
     try:
-        fstab = read_for_boot(fstab_path())
+        fstab = read_for_boot(place)
     except HostprepError:
         fstab = b""  # refused as a place to write to, and then nothing of ours was written there
     lines = {entry.simple_target: entry for entry in entries(fstab) if entry.is_ours}

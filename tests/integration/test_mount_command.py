@@ -237,3 +237,12 @@ def test_the_place_that_is_proposed_instead_is_not_refused_as_well(safe_dir: Pat
         hostprep("mount", place.rstrip(","), "--size", "16M", "--reserve", "0", "--dry-run")
     finally:
         mnt.chmod(0o755)
+
+
+def test_a_dry_run_refuses_a_variable_that_the_run_would_refuse(
+    safe_dir: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", "run")
+    for words in (("--dry-run",), ()):
+        error = hostprep("mount", str(safe_dir / "v"), "--size", "64M", *words, expect=2)["error"]
+        assert "HOSTPREP_RUN_DIR is 'run'" in error["message"]

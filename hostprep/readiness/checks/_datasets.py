@@ -86,7 +86,8 @@ class DatasetLook:
         if self.origin.state != "fine":
             return Remedy((), f"its source {self.source} cannot be staged from now (HP014)")
         if self.too_little is not None:
-            return freeing_memory(self.too_little)
+            # No commands: with them it would be staged anew, and what is there be taken away first.
+            return Remedy((), freeing_memory(self.too_little).hint)
         if self.stage is None:
             return Remedy((), f"stage {self.source} again, into a volume that is large enough")
         return Remedy((f"{self.stage} {option}" if option else self.stage,), hint)

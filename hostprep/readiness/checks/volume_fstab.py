@@ -19,25 +19,28 @@ from hostprep.volumes.options import OptionValues
 class Facts:
     """The spec's volumes (None: no spec).
 
-    ``strays`` has by path the line that takes the place of the volume's own: its number, and how.
+    ``strays`` has by path the line that takes the place of the volume's own, or has its mark as
+    well: its number, what it is, and what to do with it.
     """
 
     volumes: tuple[VolumeLook, ...] | None
-    strays: dict[str, tuple[int, str]]
+    strays: dict[str, tuple[int, str, str]]
 
 
 def look(context: Context) -> Facts:
     """Read fstab."""
     volumes = look_at_volumes(context)
-    strays: dict[str, tuple[int, str]] = {}
+    strays: dict[str, tuple[int, str, str]] = {}
     paths = {volume_id_for(each.spec.path): each.spec.path for each in volumes or ()}
     for entry in context.fstab:
         number, target = entry.line_number, entry.simple_target
         if entry.is_ours and entry.fstype == "tmpfs":
             continue
-        strays[target] = number, f"mounts {target}, and it is not hostprep's"
+        remove = f"remove line {number} from fstab by hand"
+        strays[target] = number, f"mounts {target}, and it is not hostprep's", remove
         if path := paths.get(entry.owner_id or ""):
-            strays[path] = number, f"was made for {path}, and is for {target} now"
+            how = f"is for {target}, and has the mark of the line for {path}"
+            strays[path] = number, how, f"take the X-hostprep.id option out of it, or {remove}"
     return Facts(volumes, strays)
 
 
@@ -51,7 +54,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield _judge_one(volume, facts.strays.get(volume.spec.path))
 
 
-def _judge_one(volume: VolumeLook, stray: tuple[int, str] | None) -> Finding:
+def _judge_one(volume: VolumeLook, stray: tuple[int, str, str] | None) -> Finding:
     path = volume.spec.path
     remedy: Remedy | None = volume.changing((mount_line(volume.spec),))
     measured = Measured("no line", "no line")
@@ -59,10 +62,10 @@ def _judge_one(volume: VolumeLook, stray: tuple[int, str] | None) -> Finding:
         found = ", ".join(_differences(volume, volume.line))
         measured = Measured(found or "as the spec", found or None)
     if stray is not None:
-        status, (number, how) = Status.WARN, stray
+        status, (number, how, what) = Status.WARN, stray
         message = f"line {number} of fstab {how}."
         measured = Measured(f"line {number} is somebody's", number)
-        remedy = Remedy((), f"remove line {number} from fstab by hand, then `hostprep apply`")
+        remedy = Remedy((), f"{what}, then `hostprep apply`")
     elif volume.line is None:
         status = Status.WARN
         message = f"fstab has no line for {path}: after the next reboot it is not mounted."

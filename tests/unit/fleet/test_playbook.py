@@ -559,12 +559,14 @@ def test_a_host_that_never_answers_does_not_keep_the_others_for_ever(
     stuck.chmod(0o755)
     (playbooks / "hosts").write_text(
         f"stuck ansible_python_interpreter={stuck}\n"
-        f"other ansible_python_interpreter={sys.executable}\n"
+        f"other ansible_python_interpreter=/usr/bin/python3\n"
         "[all:vars]\nansible_connection=local\nansible_become=false\n"
         "hostprep_executable=/no/such/hostprep\nhostprep_install_link=/dev/null\n"
     )
     first, other = run_playbook(name, str(playbooks / "hosts"), {}).hosts
-    assert first.failed and "-> something hangs there: log in by hand" in str(first.message)
+    assert first.failed and "-> something hangs there, and what was begun may go on: log in" in str(
+        first.message
+    )
     assert str(other.message).startswith(said)
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability, knows_other_users
-from hostprep.host.cgroups import memory_limits_are_hidden, read_cpu_quotas, read_memory_limits
+from hostprep.host.cgroups import (
+    MemoryLimit,
+    memory_limits_are_hidden,
+    read_cpu_quotas,
+    read_memory_limits,
+)
 from hostprep.host.cpu import read_cpu, usable_cpus
 from hostprep.host.memory import headroom, ram_for_percent, read_headroom, read_memory
 from hostprep.host.mounts import read_mounts
@@ -58,6 +63,11 @@ def test_where_the_kernel_has_a_commit_limit_a_tmpfs_is_held_to_it_too(
     assert found.available_bytes == left_gib * GIB
     assert ("commit limit" in found.available_from) == (mode == "2")
     assert found.ram_bytes == 64 * GIB and not found.is_limited
+    # The page cache was promised to nobody, and is held to no such limit; but to a cgroup's it is.
+    assert found.cache_bytes == 48 * GIB
+    job = MemoryLimit("/job", 40 * GIB, 10 * GIB, 0)
+    limited = headroom(read_memory(tmp_path), (job,))
+    assert (limited.available_bytes, limited.cache_bytes) == (min(30, left_gib) * GIB, 30 * GIB)
 
 
 def test_hybrid_takes_the_tightest_ancestor_not_the_closest() -> None:

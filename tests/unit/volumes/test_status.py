@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hostprep.errors import UsageError
 from hostprep.host.mounts import Mount
 from hostprep.units import GIB, MIB
 from hostprep.volumes import status
@@ -76,3 +77,9 @@ def test_lines_of_others_are_no_volumes(own_state: Path) -> None:
     assert volume_statuses() == ()
     (own_state / "fstab").write_bytes(b"tmpfs /mnt/theirs tmpfs size=1g 0 0\n" + line)
     assert [each.path for each in volume_statuses()] == [PATH]
+
+
+def test_a_relative_fstab_is_a_mistake_and_no_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_FSTAB", "fstab")
+    with pytest.raises(UsageError, match="HOSTPREP_FSTAB is 'fstab'"):
+        volume_statuses()
