@@ -92,7 +92,8 @@ def test_empty_files_are_told_of_where_there_are_any() -> None:
     assert "could not be read" not in text(measured())
     failing = text(measured(small=small_files(unreadable=1, fault="Input/output error")))
     assert (
-        "the storage fails: 1 file could not be read (Input/output error)\n  -> `dmesg`" in failing
+        "the storage fails: there are files that could not be read (Input/output error)\n  -> `dmesg`"
+        in failing
     )
 
 
