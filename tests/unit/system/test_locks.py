@@ -58,7 +58,12 @@ def test_a_service_that_may_not_write_locks_is_told_how_it_may(
     assert f"ReadWritePaths={tmp_path}" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+def a_link_to_a_file(path: Path) -> None:
+    (path.parent / "precious").write_text("of somebody")
+    path.symlink_to("precious")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, a_link_to_a_file])
 def test_what_stands_in_the_way_of_a_lock_is_to_be_removed(
     make: Callable[[Path], None], own_state: Path
 ) -> None:
@@ -68,6 +73,8 @@ def test_what_stands_in_the_way_of_a_lock_is_to_be_removed(
     with pytest.raises(HostprepError) as caught, lock("volumes", purpose="test"):
         pass
     assert caught.value.hint == f"remove it: rm -d {path}"
+    if path.is_symlink():
+        assert path.read_text() == "of somebody"
     subprocess.run(["rm", "-d", str(path)], check=True)
     with lock("volumes", purpose="test"):
         pass
