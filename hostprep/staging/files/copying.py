@@ -15,7 +15,8 @@ from hostprep.staging.files.leases import open_unleased
 from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import TARGET_FLAGS
-from hostprep.staging.model import TARGET_CANNOT, Entry, is_kept_time
+from hostprep.staging.kept_times import is_kept_time
+from hostprep.staging.model import TARGET_CANNOT, Entry
 from hostprep.staging.tree import entry_of
 
 _RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -14,7 +14,8 @@ from stat import S_IFREG
 import xxhash
 
 from hostprep.staging.files.metadata import CopyStyle, is_carried
-from hostprep.staging.model import Verify, is_kept_time
+from hostprep.staging.kept_times import is_kept_time
+from hostprep.staging.model import Verify
 from hostprep.staging.tree import Plain
 from hostprep.system.acls import ACCESS_ACL
 

@@ -16,7 +16,7 @@ from itertools import chain
 from stat import S_IFDIR, S_IFLNK, S_IFREG
 from typing import Any
 
-from hostprep.staging.model import is_kept_time
+from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import encode_record, join_line
 from hostprep.staging.tree import Plain, entry_of

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, pack_batches
+from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import (
     PLACE_TAKEN,
     RANGE_BYTES,
@@ -17,7 +18,6 @@ from hostprep.staging.model import (
     Recorded,
     Skipped,
     Totals,
-    is_kept_time,
     kind_of,
 )
 from hostprep.staging.observer import Count, Observer, Silent

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostprep.staging.model import Entry, Recorded, is_kept_time, kind_of
+from hostprep.staging.kept_times import is_kept_time
+from hostprep.staging.model import Entry, Recorded, kind_of
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 
 SECOND = 10**9
