@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from hostprep.errors import HostprepError, NoRoom, Refused, without_claim
 from hostprep.staging.model import LET_CHOWN, NO_CHOWN, StageRequest
+from hostprep.system.bounded import QuestionFailed
 from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
 
@@ -64,6 +65,8 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
         hint = f"{LET_CHOWN} and run the same command again: it goes on with what was copied"
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
+    elif isinstance(error, QuestionFailed) and error.hint is not None:
+        hint = error.hint
     return HostprepError(
         f"staging failed: {error.strerror or error}{where}; the source was not touched.",
         hint,
