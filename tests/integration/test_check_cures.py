@@ -103,6 +103,13 @@ def lose_nofail(host: Host) -> None:
     host.fstab.write_text(host.fstab.read_text().replace(",nofail", ""))
 
 
+def lose_noswap(host: Host) -> None:
+    line = host.fstab.read_text()
+    if ",noswap" not in line:
+        pytest.skip("this kernel does not take noswap")
+    host.fstab.write_text(line.replace(",noswap", ""))
+
+
 def say_ro(host: Host) -> None:
     host.fstab.write_text(host.fstab.read_text().replace(",nofail", ",ro,nofail"))
 
@@ -177,6 +184,7 @@ def name_other_source(host: Host) -> None:
         (lose_fstab_line, "HP004", "WARN"),
         (change_fstab_line, "HP004", "WARN"),
         (lose_nofail, "HP004", "WARN"),
+        (lose_noswap, "HP004", "WARN"),
         (say_ro, "HP004", "WARN"),
         (misspell_mode, "HP004", "WARN"),
         (lose_data_set, "HP010", "FAIL"),

@@ -20,11 +20,13 @@ class Facts:
     """The spec's volumes (None: no spec).
 
     ``strays`` has by path the line that takes the place of the volume's own, or has its mark as
-    well: its number, what it is, and what to do with it.
+    well: its number, what it is, and what to do with it. ``swapped`` are the paths of those whose
+    line lacks the noswap that the kernel takes.
     """
 
     volumes: tuple[VolumeLook, ...] | None
     strays: dict[str, tuple[int, str, str]]
+    swapped: frozenset[str]
 
 
 def look(context: Context) -> Facts:
@@ -41,7 +43,19 @@ def look(context: Context) -> Facts:
         if path := paths.get(entry.owner_id or ""):
             how = f"is for {target}, and has the mark of the line for {path}"
             strays[path] = number, how, f"take the X-hostprep.id option out of it, or {remove}"
-    return Facts(volumes, strays)
+    swapped = (each.spec.path for each in volumes or () if _lacks_noswap(context, each))
+    return Facts(volumes, strays, frozenset(swapped))
+
+
+def _lacks_noswap(context: Context, volume: VolumeLook) -> bool:
+    """Whether its line should say noswap and does not.
+
+    Only root may ask whether the kernel takes it; what is mounted with it tells as well.
+    """
+    line, live = volume.line, volume.live
+    if line is None or line.noswap or volume.spec.swap:
+        return False
+    return (live is not None and live.noswap) or context.tmpfs.noswap is True
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -51,15 +65,16 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(Status.SKIP, "fstab", f"{why}, so fstab needs no line.")
         return
     for volume in facts.volumes:
-        yield _judge_one(volume, facts.strays.get(volume.spec.path))
+        yield _judge_one(volume, facts)
 
 
-def _judge_one(volume: VolumeLook, stray: tuple[int, str, str] | None) -> Finding:
+def _judge_one(volume: VolumeLook, facts: Facts) -> Finding:
     path = volume.spec.path
+    stray = facts.strays.get(path)
     remedy: Remedy | None = volume.changing((mount_line(volume.spec),))
     measured = Measured("no line", "no line")
     if volume.line is not None:
-        found = ", ".join(_differences(volume, volume.line))
+        found = ", ".join(_differences(volume, volume.line, swapped=path in facts.swapped))
         measured = Measured(found or "as the spec", found or None)
     if stray is not None:
         status, (number, how, what) = Status.WARN, stray
@@ -75,10 +90,11 @@ def _judge_one(volume: VolumeLook, stray: tuple[int, str, str] | None) -> Findin
     else:
         status, remedy = Status.PASS, None
         message = f"{path} comes back at the next boot as the spec wants it."
-    return Finding(status, path, message, measured, "as the spec", "the spec", remedy=remedy)
+    wanted = "a line in fstab that says the same"
+    return Finding(status, path, message, measured, wanted, "the spec", remedy=remedy)
 
 
-def _differences(volume: VolumeLook, line: OptionValues) -> Iterator[str]:
+def _differences(volume: VolumeLook, line: OptionValues, *, swapped: bool) -> Iterator[str]:
     spec = volume.spec
     yield from volume.spoiled
     if line.mode < 0 or line.huge not in {*Huge}:
@@ -97,6 +113,10 @@ def _differences(volume: VolumeLook, line: OptionValues) -> Iterator[str]:
     elif volume.live is not None and 0 < (line.inodes or 0) < volume.live.used_inodes:
         yield f"{line.inodes} inodes, where {volume.live.used_inodes} are in use"
     yield from (f"{flag} is missing" for flag in FLAGS if not getattr(line, flag))
+    if swapped:
+        yield "noswap is missing"
+    elif spec.swap and line.noswap:
+        yield "noswap, where the spec lets it be swapped out"
 
 
 CHECK = Check(
@@ -108,9 +128,10 @@ CHECK = Check(
     judge=judge,
     page="""\
 Each volume of the spec must have a line of hostprep's in fstab (marked `X-hostprep.id=`) that says
-what the spec says: size, mode, owner, `huge=`, inodes and the flags. It must not say `noauto`, nor
-`ro`, nor lack `nofail`, without which a boot stops where the mount fails, nor have fewer inodes
-than are in use now.
+what the spec says: size, mode, owner, `huge=`, inodes and the flags, and `noswap` where the kernel
+takes it and the spec does not say `swap: true`. It must not say `noauto`, nor `ro`, nor lack
+`nofail`, without which a boot stops where the mount fails, nor have fewer inodes than are in use
+now.
 
 **WARN** there is no line, it says something else, or somebody else's line mounts the same path, or
 the volume's own was pointed at another. The run of today is not hurt; after the next reboot the
