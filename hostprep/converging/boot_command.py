@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.system.unit_commands import UnitCommand, unit_commands
+from hostprep.system.unit_commands import UnitCommand, UnitSetting, unit_commands, unit_settings
 
+_CONDITION = re.compile(r"Condition|Assert")
 # What stands for something else in a unit's line, or in a shell's that it runs.
 _PUT_IN = re.compile(r"[%$\\'\"`]")
 
@@ -43,6 +44,26 @@ def astray(unit: Path, name: str) -> Astray | None:
         if (number == 0 or os.path.basename(program) == "hostprep") and _is_gone(program):
             return Astray(ours.drop_in or unit, program)
     return None
+
+
+def hindrance(unit: Path) -> UnitSetting | None:
+    """Return the setting that keeps a service from staging, or may do so; None where there is none.
+
+    A ``User=`` other than root, or a condition, of which hostprep writes neither. Changes nothing.
+    """
+    in_force: dict[str, UnitSetting] = {}
+    for each in unit_settings(unit):
+        if (each.section, each.name) == ("[Service]", "User"):
+            kind, lifted = "User", each.value in ("", "root", "0")
+        elif each.section == "[Unit]" and (condition := _CONDITION.match(each.name)):
+            kind, lifted = condition[0], not each.value  # an empty one lifts all before it
+        else:
+            continue
+        if lifted:
+            in_force.pop(kind, None)
+        else:
+            in_force[kind] = each
+    return next(iter(in_force.values()), None)
 
 
 def _may_stage(command: UnitCommand) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -15,6 +16,16 @@ _OTHERS = tuple(
 )
 # What may stand before a program's path, see systemd.service(5).
 _PREFIXES = "@-:+!|"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSetting:
+    """A setting of ``section`` (``[Service]``), and the drop-in that has it, None for the unit."""
+
+    section: str
+    name: str
+    value: str
+    drop_in: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +43,28 @@ class UnitCommand:
 def unit_commands(unit: Path) -> tuple[tuple[UnitCommand, ...], Path | None]:
     """Return what starts with the service, and the last drop-in that took away what it had before.
 
-    A file that cannot be read is passed by. Changes nothing.
+    Changes nothing.
     """
     commands: list[UnitCommand] = []
     reset_by: Path | None = None
-    for file in (unit, *_drop_ins(unit)):
-        drop_in = None if file == unit else file
-        for value in _values(file):
-            if not value:
-                commands, reset_by = [], drop_in
-                continue
-            commands.append(UnitCommand(value, _words(value), drop_in))
+    for each in unit_settings(unit):
+        if (each.section, each.name) != ("[Service]", "ExecStart"):
+            continue
+        if each.value:
+            commands.append(UnitCommand(each.value, _words(each.value), each.drop_in))
+        else:
+            commands, reset_by = [], each.drop_in
     return tuple(commands), reset_by
+
+
+def unit_settings(unit: Path) -> Iterator[UnitSetting]:
+    """Yield the settings of a unit and of its drop-ins in the order in which systemd reads them.
+
+    A file that cannot be read is passed by.
+    """
+    for file in (unit, *_drop_ins(unit)):
+        for section, name, value in _settings(file):
+            yield UnitSetting(section, name, value, None if file == unit else file)
 
 
 def _words(value: str) -> tuple[str, ...]:
@@ -75,13 +96,13 @@ def _drop_ins(unit: Path) -> list[Path]:
     return [found[name] for name in sorted(found)]
 
 
-def _values(file: Path) -> list[str]:
-    """Return what ``ExecStart=`` is set to in a file, in order; none where it cannot be read."""
+def _settings(file: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield section, name and value of a file's settings, in order."""
     try:
         text = file.read_text(errors="surrogateescape")
     except OSError:
-        return []
-    values, section, begun = [], "", ""
+        return
+    section = begun = ""
     for line in (*text.split("\n"), ""):
         if line.lstrip().startswith(("#", ";")):
             continue
@@ -93,7 +114,6 @@ def _values(file: Path) -> list[str]:
         whole = whole.strip()
         if whole.startswith("[") and whole.endswith("]"):
             section = whole
-        key, equals, value = whole.partition("=")
-        if equals and key.strip() == "ExecStart" and section == "[Service]":
-            values.append(value.strip())
-    return values
+        name, equals, value = whole.partition("=")
+        if equals:
+            yield section, name.strip(), value.strip()

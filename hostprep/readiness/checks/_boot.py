@@ -16,7 +16,9 @@ class BootService:
     is none that is well. ``source`` and ``target`` are the boot record's, without symlinks.
     ``masked``: somebody forbade it. ``lost_program`` is what it runs, where that is not there, and
     ``lost_in`` the drop-in that names it, if one does. ``overridden_by`` is a drop-in for which it
-    does not stage; ``edited``: its own lines do not, ``ours`` whether hostprep wrote it at all."""
+    does not stage; ``edited``: its own lines do not, ``ours`` whether hostprep wrote it at all.
+    ``hindered_by`` is a setting for which it cannot stage, or may be passed over (``User=alice``),
+    and ``hindered_in`` the drop-in that has it, None for the unit."""
 
     unit: str
     systemd: bool
@@ -33,6 +35,8 @@ class BootService:
     overridden_by: str | None = None
     edited: bool = False
     ours: bool = True
+    hindered_by: str | None = None
+    hindered_in: str | None = None
 
 
 def ask_boot(context: Context, name: str) -> BootService:
@@ -71,12 +75,18 @@ def ask_boot(context: Context, name: str) -> BootService:
 
 def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
     """Return what is wrong with what a unit runs; nothing where it stages, or may."""
-    from hostprep.converging.boot_command import astray
+    from hostprep.converging.boot_command import astray, hindrance
     from hostprep.converging.boot_template import is_ours
 
     found = astray(unit, name)
     if found is None:
-        return {}
+        setting = hindrance(unit)
+        if setting is None:
+            return {}
+        drop_in = None if setting.drop_in is None else str(setting.drop_in)
+        ours = is_ours(unit.read_bytes())
+        said = f"{setting.name}={setting.value}"
+        return {"hindered_by": said, "hindered_in": drop_in, "ours": ours}
     drop_in = None if found.file == unit else str(found.file)
     if found.lost_program is not None:
         return {"lost_program": found.lost_program, "lost_in": drop_in}

@@ -123,11 +123,24 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
             f"{name} does not come back after a reboot: {service.unit} does not run"
             " `hostprep restage`."
         )
-        asks = "somebody wrote it: ask why first"
-        remedy = Remedy((apply,), f"{asks}; settings of your own go into `systemctl edit {unit}`")
-        if not service.ours:
-            asks += "; once it is moved away, `hostprep apply` writes its own"
-            remedy = Remedy((f"systemctl cat {unit}",), asks)
+        remedy = _writing_anew(service, unit, apply)
+    elif service.hindered_by is not None:
+        status, measured = Status.WARN, "hindered"
+        drop_in = service.hindered_in
+        where = service.unit if drop_in is None else f"the drop-in {drop_in}"
+        message = (
+            f"{name} may not come back after a reboot: {where} sets {service.hindered_by}, and"
+            " where that does not hold, systemd does not start the service."
+        )
+        if service.hindered_by.startswith("User="):
+            message = (
+                f"{name} does not come back after a reboot: {where} sets {service.hindered_by},"
+                " and the service stages as root alone."
+            )
+        remedy = _writing_anew(service, unit, apply)
+        if drop_in is not None:
+            hint = "somebody wrote it: ask why first; `hostprep apply` leaves it as it is"
+            remedy = Remedy((), f"{hint}: take that line out, then {_again(unit)}")
     elif service.lost_program is not None:
         status, measured = Status.WARN, "cannot start"
         message = (
@@ -155,6 +168,15 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
         "`at_boot:` in the spec",
         remedy=remedy,
     )
+
+
+def _writing_anew(service: BootService, unit: str, apply: str) -> Remedy:
+    """Return what helps where the unit's own lines are somebody's."""
+    asks = "somebody wrote it: ask why first"
+    if service.ours:
+        return Remedy((apply,), f"{asks}; settings of your own go into `systemctl edit {unit}`")
+    asks += "; once it is moved away, `hostprep apply` writes its own"
+    return Remedy((f"systemctl cat {unit}",), asks)
 
 
 def _again(unit: str) -> str:
@@ -186,8 +208,10 @@ its work in this boot?
 **WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, or the
 program that it runs is gone, or it was edited, or overridden by a drop-in (`systemctl edit`), so
 that it runs something else than `hostprep restage`, or nothing, and the data set is gone after the
-next reboot; or it stages from another source, or into another target, than the spec names by now;
-or it failed at this boot. Whether the data set is there now is HP010's business.
+next reboot; or so that it runs as another user than root (`User=`), or on a condition
+(`Condition...=`, `Assert...=`), without which systemd does not start it; or it stages from another
+source, or into another target, than the spec names by now; or it failed at this boot. Whether the
+data set is there now is HP010's business.
 
 Other settings of a unit are not judged: `hostprep plan` shows each change of its file.
 `hostprep apply` writes and enables the units; `systemctl restart` tries one again, and

@@ -74,6 +74,40 @@ def test_a_drop_in_that_exchanges_the_program_is_seen(
     assert found.overridden_by is found.lost_program is None
 
 
+@pytest.mark.parametrize(
+    ("lines", "hindered_by"),
+    [
+        ("[Service]\nUser=alice", "User=alice"),
+        ("[Service]\nUser=alice\nUser=", None),
+        ("[Service]\nUser = root", None),
+        ("[Service]\nUser=0\nNice=5", None),
+        ("[Unit]\nUser=alice", None),  # which systemd ignores
+        ("[Unit]\nConditionPathExists=/gone", "ConditionPathExists=/gone"),
+        ("[Unit]\nAssertACPower=true\nConditionHost=\n", "AssertACPower=true"),
+        ("[Unit]\nConditionHost=a\nConditionVirtualization=", None),  # lifts those of any kind
+        ("[Service]\nConditionPathExists=/gone", None),
+    ],
+)
+def test_a_setting_that_may_keep_a_service_from_staging_is_seen(
+    lines: str, hindered_by: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(tmp_path))
+    record = BootRecord("data", "/srv", "/mnt", None, None, "/", None, False)
+    text = render(record, ("/usr/bin/true",), ()).decode()
+    drop_in = tmp_path / f"{UNIT}.d/override.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(lines)
+    (tmp_path / UNIT).write_text(text)
+    found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+    assert found.hindered_by == hindered_by
+    assert found.hindered_in == (str(drop_in) if hindered_by else None)
+    drop_in.unlink()
+    (tmp_path / UNIT).write_text(f"{text}\n{lines}\n")
+    found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+    assert (found.hindered_by, found.hindered_in, found.ours) == (hindered_by, None, True)
+
+
 @pytest.mark.parametrize("name", ["$HOME 50%", 'its "own"', "back\\slash", "'x", "%%$$", "data!"])
 def test_a_unit_as_it_was_written_stages_whatever_the_name(name: str, tmp_path: Path) -> None:
     record = BootRecord(name, "/srv", "/mnt", None, None, "/", None, False)
