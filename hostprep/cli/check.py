@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,7 +22,7 @@ from hostprep.cli.output import (
     wants_colour,
 )
 from hostprep.errors import HostprepError, UsageError
-from hostprep.readiness.formats import Format
+from hostprep.readiness.formats import Format, render
 
 if TYPE_CHECKING:
     from hostprep.readiness.context import Context
@@ -82,7 +83,8 @@ def check(
     Changes nothing, but that --full writes test files and removes them. Exit status: 0 ready
     (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or nothing was checked.
     """
-    from hostprep.cli.check_fleet import check_fleet, nagios_is_of_one_host
+    from hostprep.cli.check_fleet import check_fleet, fleet_text
+    from hostprep.cli.check_text import report_text
     from hostprep.readiness import baseline as baselines
     from hostprep.readiness.model import Level
     from hostprep.readiness.registry import all_checks, select
@@ -106,9 +108,13 @@ def check(
                 "leave out SPEC, --baseline and --save-baseline",
             )
         if wanted is Format.NAGIOS:
-            raise nagios_is_of_one_host()
+            raise UsageError(
+                "--format nagios is of one host.",
+                "let the monitoring run it on each host by itself",
+            )
         fleet = check_fleet(inventory, _arguments(level, only=only, skip=skip), limit)
-        _show_fleet(fleet, wanted, as_json=as_json, output=output)
+        shown = _Shown("check-fleet", fleet, lambda _: fleet_text(fleet))
+        _show(shown, wanted, as_json=as_json, output=output)
         return int(fleet["exit_code"])
     before = None if baseline is None else baselines.load_baseline(Path(baseline))
     context = _context(spec, level)
@@ -120,7 +126,8 @@ def check(
         baselines.save_baseline(Path(save_baseline), report)
     if before is not None:
         report["baseline"] = baselines.compare(before, report)
-    _show(report, wanted, as_json=as_json, output=output)
+    shown = _Shown("check", report, lambda colours: report_text(report, colours=colours))
+    _show(shown, wanted, as_json=as_json, output=output)
     return int(report["exit_code"])
 
 
@@ -188,48 +195,38 @@ def _refuse_unwritable(file: str) -> None:
     )
 
 
-def _show(report: dict[str, Any], form: Format, *, as_json: bool, output: str | None) -> None:
-    from hostprep.cli.check_text import report_text
+class _Shown(NamedTuple):
+    """A report, of a host or a fleet, as the document ``name``; ``text``: in colours or without."""
 
+    name: str
+    fields: dict[str, Any]
+    text: Callable[[bool], str]
+
+
+def _show(shown: _Shown, form: Format, *, as_json: bool, output: str | None) -> None:
+    """Write the format into the file and print the text; without a file print the format."""
     if output is not None:
-        _write(Path(output), _text(report, form), report["verdict"])
+        _write(Path(output), _in_form(shown, form), shown.fields["verdict"])
     if as_json or (form is Format.JSON and output is None):
-        emit_json("check", report)
+        emit_json(shown.name, shown.fields)
     elif form is Format.TEXT or output is not None:
-        emit_text(report_text(report, colours=wants_colour(sys.stdout)))
+        emit_text(shown.text(wants_colour(sys.stdout)))
     else:
-        emit_text(_text(report, form).rstrip("\n"))
+        emit_text(_in_form(shown, form).rstrip("\n"))
 
 
-def _text(report: dict[str, Any], form: Format) -> str:
+def _in_form(shown: _Shown, form: Format) -> str:
     if form is Format.JSON:
-        return json_text("check", report) + "\n"
+        return json_text(shown.name, shown.fields) + "\n"
     if form is Format.TEXT:
-        from hostprep.cli.check_text import report_text
-
-        return report_text(report, colours=False) + "\n"
-    from hostprep.readiness.formats import render
-
-    return render(form, report)
+        return shown.text(False) + "\n"
+    return render(form, shown.fields)
 
 
 def _arguments(level: Level, *, only: list[str] | None, skip: list[str] | None) -> list[str]:
     """Return the options that each host of a fleet is given."""
     named = (("--only", only), ("--skip", skip))
     return [f"--{level}", *(f"{option}={','.join(lists)}" for option, lists in named if lists)]
-
-
-def _show_fleet(fleet: dict[str, Any], form: Format, *, as_json: bool, output: str | None) -> None:
-    from hostprep.cli.check_fleet import fleet_text, render_fleet
-
-    if output is not None:
-        _write(Path(output), render_fleet(form, fleet), fleet["verdict"])
-    if as_json:
-        emit_json("check-fleet", fleet)
-    elif output is not None:
-        emit_text(fleet_text(fleet))
-    else:
-        emit_text(render_fleet(form, fleet).rstrip("\n"))
 
 
 def _write(path: Path, text: str, verdict: str) -> None:

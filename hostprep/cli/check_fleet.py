@@ -6,9 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hostprep.cli.fleet_words import Words
-from hostprep.cli.output import json_text, printable, say
-from hostprep.errors import UsageError
-from hostprep.readiness.formats import Format
+from hostprep.cli.output import printable, say
 from hostprep.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -101,42 +99,6 @@ def _cure(remedy: dict[str, Any] | None) -> tuple[str, ...]:
     if remedy is None:
         return ()
     return tuple(remedy["commands"]) or tuple(filter(None, [remedy["hint"]]))
-
-
-def render_fleet(form: Format, fleet: dict[str, Any]) -> str:
-    """Return the fleet in a format that is a file; Nagios has one line for one host."""
-    from hostprep.readiness.formats import printed
-
-    reports = [host["report"] for host in fleet["hosts"]]
-    match form:
-        case Format.TEXT:
-            return fleet_text(fleet) + "\n"
-        case Format.JSON:
-            return json_text("check-fleet", fleet) + "\n"
-        case Format.HTML:
-            from hostprep.readiness.formats.html import html
-
-            return printed(html(reports, fleet))
-        case Format.MARKDOWN:
-            from hostprep.readiness.formats.markdown import markdown
-
-            return printed("\n".join(markdown(report) for report in reports))
-        case Format.JUNIT:
-            from hostprep.readiness.formats.junit import junit
-
-            return printed(junit(reports))
-        case Format.PROMETHEUS:
-            from hostprep.readiness.formats.prometheus import prometheus
-
-            return prometheus(reports)
-    raise nagios_is_of_one_host()
-
-
-def nagios_is_of_one_host() -> UsageError:
-    """Return the refusal of a format that has one line for one host."""
-    return UsageError(
-        "--format nagios is of one host.", "let the monitoring run it on each host by itself"
-    )
 
 
 def _report(outcome: HostOutcome) -> HostReport:

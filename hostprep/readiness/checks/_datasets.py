@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import aside_line, stage_again_line, stage_line
@@ -15,10 +15,13 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.readiness.side_by_side import at_once
 from hostprep.spec.model import DatasetSpec, Spec
-from hostprep.staging.inspection import Inspected
+from hostprep.staging.inspection import Inspected, ReadThrough
 from hostprep.staging.record.damage import NOBODY_KNOWS, DamagedManifest
 from hostprep.staging.record.records import ClosedManifest, Record
 from hostprep.staging.status import NOT_FOR_US, DatasetStatus
+from hostprep.system.typed_json import from_json
+
+Found = TypeVar("Found", Inspected, ReadThrough)
 
 # A quick check has 2.5 s: for asking whether the source answers, and for comparing.
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
@@ -94,18 +97,23 @@ class DatasetLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A data set and what a comparison found of it; ``problem`` where there was no comparison.
+class Unanswered:
+    """Why a data set was not held against its manifest, as a sentence.
 
-    ``damaged``: there was none, as the manifest is missing or has lost lines; ``closed``,
-    as it is not for this user.
+    ``damaged``: that is missing or has lost lines; ``closed``: it is not for this user.
     """
 
-    dataset: DatasetLook
-    found: Inspected | None
-    problem: str | None = None
+    why: str
     damaged: bool = False
     closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A data set and what a comparison found of it; None: it was not to be compared."""
+
+    dataset: DatasetLook
+    found: Inspected | Unanswered | None
 
 
 def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
@@ -235,43 +243,54 @@ def compared(
     record, seconds = dataset.record, COMPARE_SECONDS[context.level]
     assert record is not None
     patience = seconds + _OVERHEAD_SECONDS[context.level]
-    question = by_manifest(lambda: asdict(inspect(record, seconds=seconds)))
-    try:
-        answer = context.ask(name, question, patience_seconds=patience)
-    except CannotTell as error:
-        return Compared(dataset, None, error.message)
-    if "damaged" in answer:
-        return Compared(dataset, None, f"{answer['damaged']}.", damaged=True)
-    if "closed" in answer:
-        return Compared(dataset, None, answer["closed"], closed=True)
-    examples = tuple((what, path) for what, path in answer["examples"])
-    return Compared(dataset, Inspected(**{**answer, "examples": examples}))
+    found = ask_by_manifest(
+        context, name, Inspected, lambda: inspect(record, seconds=seconds), patience
+    )
+    return Compared(dataset, found)
 
 
-def by_manifest(question: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Return the question with an answer where the manifest is damaged, or not for this user."""
+def ask_by_manifest(
+    context: Context,
+    name: str,
+    kind: type[Found],
+    question: Callable[[], Found],
+    patience_seconds: float,
+) -> Found | Unanswered:
+    """Return the answer, a ``kind``, to a question that reads a manifest, asked in a child."""
 
     def ask() -> dict[str, Any]:
         try:
-            return question()
+            return asdict(question())
         except DamagedManifest as error:
             return {"damaged": error.found}
         except ClosedManifest as error:
             return {"closed": error.found}
 
-    return ask
+    try:
+        answer = context.ask(name, ask, patience_seconds=patience_seconds)
+    except CannotTell as error:
+        return Unanswered(error.message)
+    if "damaged" in answer:
+        return Unanswered(f"{answer['damaged']}.", damaged=True)
+    if "closed" in answer:
+        return Unanswered(answer["closed"], closed=True)
+    return from_json(kind, answer)
 
 
-def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
-    """Return the UNKNOWN for a data set that could not be compared."""
-    hint = "--full takes more time; see whether target, source and hostprep's records can be read"
-    remedy = Remedy(("hostprep status",), hint)
-    return Finding(Status.UNKNOWN, dataset.subject, problem.rstrip(".") + ".", remedy=remedy)
+def not_compared(dataset: DatasetLook, found: Unanswered) -> Finding:
+    """Return the finding on a data set that was not held against its manifest.
 
-
-def not_for_us(dataset: DatasetLook, closed: str) -> Finding:
-    """Return the SKIP for a data set of which this user may not know what is in it."""
-    return Finding(Status.SKIP, dataset.subject, f"{closed}: check as root.")
+    Where that is damaged HP011 has the remedy: it is not to be run twice.
+    """
+    if found.closed:
+        return Finding(Status.SKIP, dataset.subject, f"{found.why}: check as root.")
+    remedy = Remedy(
+        ("hostprep status",),
+        "--full takes more time; see whether target, source and hostprep's records can be read",
+    )
+    if found.damaged:
+        remedy = Remedy(("hostprep check --only HP011",), "what it prints cures this too")
+    return Finding(Status.UNKNOWN, dataset.subject, f"{found.why.rstrip('.')}.", remedy=remedy)
 
 
 def staging_anew(dataset: DatasetLook) -> Remedy:
@@ -292,12 +311,6 @@ def making_way(dataset: DatasetLook, why: str) -> Remedy:
     if not anew.commands:
         return anew
     return replace(anew, commands=(aside_line(target), *anew.commands))
-
-
-def damaged_as_told(dataset: DatasetLook, problem: str) -> Finding:
-    """Return the UNKNOWN of a check beside HP011, which has the remedy: it is not run twice."""
-    remedy = Remedy(("hostprep check --only HP011",), "what it prints cures this too")
-    return Finding(Status.UNKNOWN, dataset.subject, problem, remedy=remedy)
 
 
 def comparison(

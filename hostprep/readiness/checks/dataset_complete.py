@@ -8,13 +8,12 @@ from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._datasets import (
     Compared,
     DatasetLook,
-    cannot_compare,
     compared,
     comparison,
     difference,
     extent,
     look_at_datasets,
-    not_for_us,
+    not_compared,
     staging_anew,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
@@ -47,15 +46,14 @@ def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
     yield from not_judged(facts.datasets, facts.damaged)
     for each in facts.datasets:
-        if each.damaged:
-            message, remedy = f"{each.problem}", staging_anew(each.dataset)
-            yield Finding(Status.UNKNOWN, each.dataset.subject, message, remedy=remedy)
-        elif each.closed:
-            yield not_for_us(each.dataset, f"{each.problem}")
-        elif each.found is None:
-            yield cannot_compare(each.dataset, f"{each.problem}")
-        else:
-            yield _judge_one(each, each.found)
+        found = each.found
+        if isinstance(found, Inspected):
+            yield _judge_one(each, found)
+        elif found is not None and found.damaged:
+            remedy = staging_anew(each.dataset)
+            yield Finding(Status.UNKNOWN, each.dataset.subject, found.why, remedy=remedy)
+        elif found is not None:
+            yield not_compared(each.dataset, found)
 
 
 def _judge_one(each: Compared, found: Inspected) -> Finding:

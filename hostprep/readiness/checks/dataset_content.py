@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._datasets import (
     DatasetLook,
-    by_manifest,
-    cannot_compare,
-    damaged_as_told,
+    Unanswered,
+    ask_by_manifest,
     look_at_datasets,
-    not_for_us,
+    not_compared,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import (
-    CannotTell,
-    Check,
-    Finding,
-    Level,
-    Measured,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import Check, Finding, Level, Measured, Severity, Status
 from hostprep.staging.inspection import ReadThrough, read_through
 from hostprep.units import format_bytes, format_count, format_seconds
 
@@ -36,19 +26,11 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A data set and what reading it found; ``problem`` where it could not be read.
-
-    ``damaged``: there is nothing to hold it against, as the manifest is missing or has lost lines;
-    ``closed``, as it is not for this user.
-    """
+    """A data set and what reading it found; None: it has no hashes to be held against."""
 
     dataset: DatasetLook
     size_bytes: int
-    hashed: bool
-    found: ReadThrough | None
-    problem: str | None = None
-    damaged: bool = False
-    closed: bool = False
+    found: ReadThrough | Unanswered | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +58,26 @@ def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
     record = dataset.record
     assert record is not None
     if record.digest is None:
-        return Read(dataset, record.bytes, False, None)
-    name = f"read {dataset.target} through"
-    question = by_manifest(lambda: asdict(read_through(record, seconds=seconds, processes=cores())))
-    try:
-        answer = context.ask(name, question, patience_seconds=seconds + _OVERHEAD_SECONDS)
-    except CannotTell as error:
-        return Read(dataset, record.bytes, True, None, error.message)
-    if "damaged" in answer:
-        return Read(dataset, record.bytes, True, None, f"{answer['damaged']}.", damaged=True)
-    if "closed" in answer:
-        return Read(dataset, record.bytes, True, None, answer["closed"], closed=True)
-    wrong = tuple((path, reason) for path, reason in answer["wrong"])
-    return Read(dataset, record.bytes, True, ReadThrough(**{**answer, "wrong": wrong}))
+        return Read(dataset, record.bytes, None)
+    found = ask_by_manifest(
+        context,
+        f"read {dataset.target} through",
+        ReadThrough,
+        lambda: read_through(record, seconds=seconds, processes=cores()),
+        seconds + _OVERHEAD_SECONDS,
+    )
+    return Read(dataset, record.bytes, found)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
     yield from not_judged(facts.datasets, facts.damaged)
     for each in facts.datasets:
-        if not each.hashed:
+        if each.found is None:
             message = f"{each.dataset.name} was staged without verification, so no hash is known."
             yield Finding(Status.SKIP, each.dataset.subject, message)
-        elif each.damaged:
-            yield damaged_as_told(each.dataset, f"{each.problem}")
-        elif each.closed:
-            yield not_for_us(each.dataset, f"{each.problem}")
-        elif each.found is None:
-            yield cannot_compare(each.dataset, f"{each.problem}")
+        elif isinstance(each.found, Unanswered):
+            yield not_compared(each.dataset, each.found)
         else:
             yield _judge_one(each, each.found)
 

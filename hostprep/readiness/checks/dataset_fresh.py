@@ -10,14 +10,13 @@ from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._datasets import (
     Compared,
     DatasetLook,
-    cannot_compare,
+    Unanswered,
     compared,
     comparison,
-    damaged_as_told,
     difference,
     extent,
     look_at_datasets,
-    not_for_us,
+    not_compared,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
 from hostprep.readiness.checks._volumes import hint_outside_of_jobs, is_limited
@@ -78,14 +77,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
     yield from not_judged(facts.datasets, facts.damaged)
     for each in facts.datasets:
-        if each.found is not None:
+        if isinstance(each.found, Unanswered):
+            yield not_compared(each.dataset, each.found)
+        elif each.found is not None:
             yield _judge_one(each, each.found)
-        elif each.damaged:
-            yield damaged_as_told(each.dataset, f"{each.problem}")
-        elif each.closed:
-            yield not_for_us(each.dataset, f"{each.problem}")
-        elif each.problem is not None:
-            yield cannot_compare(each.dataset, each.problem)
         elif _is_elsewhere(each.dataset):
             mount = facts.mount.get(each.dataset.target)
             limited = each.dataset.target in facts.limited

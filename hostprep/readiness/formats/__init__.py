@@ -21,8 +21,13 @@ class Format(StrEnum):
 
 
 def render(form: Format, report: dict[str, Any]) -> str:
-    """Return the report in a format that is a file, not text for a terminal or JSON."""
-    return printed(_render(form, report))
+    """Return a host's report, or a fleet's document, in a format that is a file.
+
+    Text for a terminal and JSON are none; Nagios is of one host.
+    """
+    fleet = report if "hosts" in report else None
+    reports = [report] if fleet is None else [host["report"] for host in fleet["hosts"]]
+    return printed(_rendered(form, reports, fleet))
 
 
 def printed(text: str) -> str:
@@ -35,26 +40,26 @@ def printed(text: str) -> str:
     return "\n".join(line if line.isprintable() else one_line(line) for line in lines)
 
 
-def _render(form: Format, report: dict[str, Any]) -> str:
+def _rendered(form: Format, reports: list[dict[str, Any]], fleet: dict[str, Any] | None) -> str:
     match form:
         case Format.HTML:
             from hostprep.readiness.formats.html import html
 
-            return html([report])
+            return html(reports, fleet)
         case Format.MARKDOWN:
             from hostprep.readiness.formats.markdown import markdown
 
-            return markdown(report)
-        case Format.NAGIOS:
+            return "\n".join(map(markdown, reports))
+        case Format.NAGIOS if fleet is None:
             from hostprep.readiness.formats.nagios import nagios
 
-            return nagios(report)
+            return nagios(reports[0])
         case Format.JUNIT:
             from hostprep.readiness.formats.junit import junit
 
-            return junit([report])
+            return junit(reports)
         case Format.PROMETHEUS:
             from hostprep.readiness.formats.prometheus import prometheus
 
-            return prometheus([report])
+            return prometheus(reports)
     raise ValueError(form)

@@ -12,9 +12,9 @@ import pytest
 import xmlschema
 from prometheus_client.parser import text_string_to_metric_families
 
-from hostprep.cli.check_fleet import _report, fleet_text, render_fleet
+from hostprep.cli.check import _in_form, _Shown
+from hostprep.cli.check_fleet import _report, fleet_text
 from hostprep.cli.output import json_text
-from hostprep.errors import UsageError
 from hostprep.fleet import HostOutcome
 from hostprep.readiness.fleet import HostReport, fleet_document, outliers
 from hostprep.readiness.formats import Format
@@ -40,6 +40,10 @@ def host(name: str, **fields: Any) -> HostReport:
     """Return a host's report as it comes over the wire, under the name that it gives itself."""
     fields.setdefault("found", [result("HP001", Status.PASS, "/mnt/ram", "it is mounted.")])
     return HostReport(f"lab-{name}", json.loads(json_text("check", report(host=name, **fields))))
+
+
+def in_form(form: Format, fleet: dict[str, Any]) -> str:
+    return _in_form(_Shown("check-fleet", fleet, lambda _: fleet_text(fleet)), form)
 
 
 def lab() -> dict[str, Any]:
@@ -90,7 +94,7 @@ def test_the_gpus_of_each_host_stand_beside_it_and_another_driver_is_unlike_the_
     assert text[0] == "PASS    lab-a: 1 PASS; 2 x NVIDIA H100 80GB HBM3, driver 550.54"
     assert text[3] == "PASS    lab-cpu: 1 PASS"
     assert "    lab-old: gpu_driver: 535.1; 3 of 5 hosts have 550.54" in text
-    assert "<td>2 x NVIDIA H100 80GB HBM3, driver 535.1</td>" in render_fleet(Format.HTML, fleet)
+    assert "<td>2 x NVIDIA H100 80GB HBM3, driver 535.1</td>" in in_form(Format.HTML, fleet)
 
 
 def mangled(**fields: Any) -> HostReport:
@@ -138,8 +142,8 @@ def test_whatever_a_host_sends_the_others_are_shown_in_every_format() -> None:
             continue  # one of our own stands in its place
         plots(shown["report"]["measurements"])
         for form in (Format.TEXT, Format.JSON, Format.JUNIT, Format.MARKDOWN, Format.HTML):
-            assert "lab-a" in render_fleet(form, fleet), (form, path, value)
-        text = render_fleet(Format.PROMETHEUS, fleet)
+            assert "lab-a" in in_form(form, fleet), (form, path, value)
+        text = in_form(Format.PROMETHEUS, fleet)
         assert len(list(text_string_to_metric_families(text))) >= 4, (path, value)
 
 
@@ -149,7 +153,7 @@ def test_the_table_of_the_page_names_what_is_wrong_wherever_the_host_puts_it() -
     sent = dict(host("a", found=[bad, good]).report or {})
     sent["checks"] = sent["checks"][::-1]
     fleet = fleet_document([HostReport("lab-a", sent)], unix_seconds=MOMENT, seconds=1.0)
-    assert "<br><small>/: it is full.</small></td>" in render_fleet(Format.HTML, fleet)
+    assert "<br><small>/: it is full.</small></td>" in in_form(Format.HTML, fleet)
 
 
 def test_a_whole_report_of_another_schema_is_not_taken_for_one() -> None:
@@ -194,7 +198,7 @@ def test_a_finding_that_a_host_sends_twice_is_one_series_the_worse_one() -> None
     again = result("HP001", Status.PASS, "/mnt/ram", "it is mounted.")
     hosts = [host("a"), host("b", found=[again, finding])]
     fleet = fleet_document(hosts, unix_seconds=MOMENT, seconds=1.0)
-    families = text_string_to_metric_families(render_fleet(Format.PROMETHEUS, fleet))
+    families = text_string_to_metric_families(in_form(Format.PROMETHEUS, fleet))
     (statuses,) = (each.samples for each in families if each.name == "hostprep_check_status")
     series = {tuple(sorted(each.labels.items())): each.value for each in statuses}
     assert len(series) == len(statuses) == 2 * 5
@@ -202,7 +206,7 @@ def test_a_finding_that_a_host_sends_twice_is_one_series_the_worse_one() -> None
 
 
 def test_json_is_as_its_schema_says() -> None:
-    document = json.loads(render_fleet(Format.JSON, lab()))
+    document = json.loads(in_form(Format.JSON, lab()))
     jsonschema.validate(document, SCHEMA, cls=jsonschema.Draft202012Validator)
     document["hosts"][0]["report"]["verdict"] = "OK"
     with pytest.raises(jsonschema.ValidationError):
@@ -341,27 +345,27 @@ def test_a_cure_of_several_lines_is_shown_whole() -> None:
 def test_every_host_is_in_every_format() -> None:
     fleet = lab()
     names = {each["host"] for each in fleet["hosts"]}
-    junit = render_fleet(Format.JUNIT, fleet)
+    junit = in_form(Format.JUNIT, fleet)
     xmlschema.XMLSchema(HERE / "junit.xsd").validate(junit)
     assert {suite.get("hostname") for suite in ET.fromstring(junit)} == names
     families = {
         family.name: family
-        for family in text_string_to_metric_families(render_fleet(Format.PROMETHEUS, fleet))
+        for family in text_string_to_metric_families(in_form(Format.PROMETHEUS, fleet))
     }
     verdicts = families["hostprep_check_verdict"].samples
     assert {sample.labels["host"] for sample in verdicts} == names
-    as_json = json.loads(render_fleet(Format.JSON, fleet))
+    as_json = json.loads(in_form(Format.JSON, fleet))
     assert as_json["schema"] == "hostprep.check-fleet/1"
     assert {each["host"] for each in as_json["hosts"]} == names
-    markdown = render_fleet(Format.MARKDOWN, fleet)
+    markdown = in_form(Format.MARKDOWN, fleet)
     assert all(f"# {name}: " in markdown for name in names)
-    with pytest.raises(UsageError):
-        render_fleet(Format.NAGIOS, fleet)
+    with pytest.raises(ValueError):
+        in_form(Format.NAGIOS, fleet)
 
 
 def test_one_page_for_all(tmp_path: Path) -> None:
     file = tmp_path / "fleet.html"
-    file.write_text(render_fleet(Format.HTML, lab()))
+    file.write_text(in_form(Format.HTML, lab()))
     with browser() as page:
         page.open(file.as_uri(), width=360)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
