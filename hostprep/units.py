@@ -124,6 +124,14 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def format_age(seconds: float) -> str:
+    """Return how long ago something was, in one unit: ``2 days ago``, ``just now``."""
+    for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{format_count(int(seconds // size), noun)} ago"
+    return "just now"
+
+
 def format_count(number: int, noun: str = "") -> str:
     """Return a count with thousands separated: ``15,000``; of ``noun``: ``1 entry``, ``2 entries``.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hostprep.cli.options import size_in_bytes
-from hostprep.cli.output import emit_text, error_fields, printable, say, say_error, say_problem
+from hostprep.cli.output import emit_text, error_fields, printable, say_error, say_problem, warn
 from hostprep.cli.plans import tell_of_root
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def show_plan(plan: HostPlan) -> None:
     from hostprep.converging.model import Kind
 
     for warning in plan.warnings:
-        say(f"hostprep: warning: {printable(warning)}")
+        warn(warning)
     for change in plan.changes:
         line = f"would: {change.kind} {change.subject}: {change.action} ({change.reason})"
         emit_text(printable(line))

@@ -42,6 +42,11 @@ def say(message: str = "") -> None:
     _print(message, sys.stderr)
 
 
+def warn(warning: str) -> None:
+    """Say on stderr what to beware of."""
+    say(f"hostprep: warning: {printable(warning)}")
+
+
 def tell_of_waiting(sentence: str) -> None:
     """Say on stderr whom this run waits for."""
     say(f"hostprep: {printable(sentence)}")
@@ -202,6 +207,11 @@ def drawable(text: str, stream: TextIO) -> str:
 def takes_escapes(stream: Any) -> bool:
     """Return whether ``stream`` is a terminal that does as escapes say; a dumb one shows them."""
     return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+
+
+def painted(text: str, colour: str, *, colours: bool) -> str:
+    """Return ``text`` in a colour (``1;31``, of SGR) where ``colours`` are wanted."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if colours else text
 
 
 def wants_colour(stream: Any) -> bool:

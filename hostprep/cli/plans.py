@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hostprep.cli.output import emit_text, printable, say
+from hostprep.cli.output import emit_text, printable, warn
 
 if TYPE_CHECKING:
     from hostprep.volumes.model import Change, LiveVolume, Unchanged
@@ -43,7 +43,7 @@ def show_plan(
     ``for_root``: only root can carry it out.
     """
     for warning in warnings:
-        say(f"hostprep: warning: {printable(warning)}")
+        warn(warning)
     for change in changes:
         words = f"{change.subject}: {change.action}"
         emit_text(printable(f"would: {words} ({change.reason})" if dry_run else f"done: {words}"))

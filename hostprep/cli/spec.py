@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption, SpecArgument
-from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error, warn
 from hostprep.errors import UsageError
 from hostprep.units import format_bytes, format_count, format_rate, lost_unit
 
@@ -67,7 +67,7 @@ def check(
         raise typer.Exit(error.exit_code) from None
     for volume in spec.volumes:
         if not volume.size.endswith("%") and (words := lost_unit(volume.size_bytes())):
-            say(f"hostprep: warning: {printable(volume.path)}: {words}")
+            warn(f"{volume.path}: {words}")
     if as_json:
         fields = asdict(spec)
         del fields["blank"], fields["bare"]

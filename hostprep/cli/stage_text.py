@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
-from hostprep.cli.output import emit_text, printable, say
+from hostprep.cli.output import emit_text, printable, say, warn
 from hostprep.cli.stage_fields import needs_root, unwritable, updates_roots, warnings_of
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def announce(plan: StagePlan) -> None:
+    """Say what a run is about to do."""
     _warn(plan)
     lines = _more_than_asked(plan) if plan.nothing_to_do else _plan_lines(plan)
     if plan.refusal is not None:
@@ -31,7 +32,7 @@ def announce(plan: StagePlan) -> None:
 
 def _warn(plan: StagePlan) -> None:
     for warning in warnings_of(plan):
-        say(f"hostprep: warning: {printable(warning)}")
+        warn(warning)
 
 
 def _plan_lines(plan: StagePlan) -> list[str]:
@@ -173,16 +174,16 @@ def conclude(
         setgid = ""
         if not has_capability(Capability.FSETID) and os.geteuid() == 0:
             setgid = ", or setgid bits need CAP_FSETID, which root has not here"
-        say(
-            "hostprep: warning: the target's file system cannot hold ACLs or user attributes"
+        warn(
+            "the target's file system cannot hold ACLs or user attributes"
             f"{setgid}; without theirs: {format_count(result.lost_attributes, 'entry')}"
         )
     if result.outward_links:
         links = format_count(result.outward_links, "symlink")
-        named = ", ".join(map(printable, result.outward_named[:3]))
+        named = ", ".join(result.outward_named[:3])
         more = ", ..." if result.outward_links > 3 else ""
-        say(
-            f"hostprep: warning: leading out of the data set: {links} ({named}{more});"
+        warn(
+            f"leading out of the data set: {links} ({named}{more});"
             " what they lead to was not staged"
         )
         say("  -> stage the directory that holds both, or copy with what they lead to: `cp -rL`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -187,10 +188,8 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
     _tell_of(boot_service, plan.record)
     if plan.unmount and plan.record.volume is not None:
         _tell_of_spec(plan.record.volume)
-    for path in plan.foreign[:_MOST_LISTED]:
-        emit_text(f"would stay, not as it was staged: {printable(path)}")
-    if len(plan.foreign) > _MOST_LISTED:
-        emit_text(f"... and {format_count(len(plan.foreign) - _MOST_LISTED)} more")
+    for line in _first("would stay, not as it was staged", plan.foreign):
+        emit_text(line)
     if plan.in_its_place:
         emit_text(f"would stay, not staged by hostprep: {printable(plan.record.target)}")
     show_plan(plan.changes, (), (), dry_run=True)  # its last line says that nothing was changed
@@ -231,10 +230,8 @@ def _conclude(
         steps += ["fstab has no line for it any more"] if result.line_removed else []
         if steps:
             emit_text(printable(f"{record.volume}: {'; '.join(steps)}"))
-    for path in result.foreign[:_MOST_LISTED]:
-        say(f"hostprep: left alone, not as it was staged: {printable(path)}")
-    if len(result.foreign) > _MOST_LISTED:
-        say(f"hostprep: ... and {format_count(len(result.foreign) - _MOST_LISTED)} more")
+    for line in _first("left alone, not as it was staged", result.foreign):
+        say(f"hostprep: {line}")
     if result.foreign:
         say(f"  -> {_left_behind(result).hint}")
     if plan.in_its_place:
@@ -250,6 +247,14 @@ def _conclude(
     _tell_of(boot_service, record)
     if error is not None:
         raise typer.Exit(1)
+
+
+def _first(words: str, paths: Sequence[str]) -> list[str]:
+    """Return a line on each of the first paths, and one on how many more there are."""
+    lines = [f"{words}: {printable(path)}" for path in paths[:_MOST_LISTED]]
+    if len(paths) > _MOST_LISTED:
+        lines.append(f"... and {format_count(len(paths) - _MOST_LISTED)} more")
+    return lines
 
 
 def _done(plan: UnstagePlan, result: UnstageResult, *, forgotten: bool) -> str:

@@ -15,6 +15,7 @@ from hostprep.cli.output import (
     emit_json,
     emit_text,
     error_fields,
+    painted,
     printable,
     say_error,
     wants_colour,
@@ -97,7 +98,7 @@ def _render(report: Report) -> str:
     if verdict == "SKIP":
         tally += "; nothing was tested, and this is no pass"
     lines.append(
-        f"{_painted(verdict, verdict, colours)}: {tally}; took {format_seconds(report.seconds)}"
+        f"{_in_colour(verdict, verdict, colours)}: {tally}; took {format_seconds(report.seconds)}"
     )
     return "\n".join(lines)
 
@@ -105,7 +106,7 @@ def _render(report: Report) -> str:
 def _lines(check: Check, colours: bool) -> list[str]:
     name = f"{check.status.value:<12}"
     lines = [
-        f"  {_painted(name, check.status, colours)} {printable(check.name)}: "
+        f"  {_in_colour(name, check.status, colours)} {printable(check.name)}: "
         f"{printable(check.message)}"
     ]
     if check.status.value == "PASS":
@@ -120,8 +121,8 @@ def _lines(check: Check, colours: bool) -> list[str]:
 _COLOURS = {"PASS": "32", "WARN": "33", "INCONCLUSIVE": "33", "SKIP": "33"}
 
 
-def _painted(text: str, status: str, colours: bool) -> str:
-    return f"\x1b[{_COLOURS.get(status, '31')}m{text}\x1b[0m" if colours else text
+def _in_colour(text: str, status: str, colours: bool) -> str:
+    return painted(text, _COLOURS.get(status, "31"), colours=colours)
 
 
 class _Progress(Line):

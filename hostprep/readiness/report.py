@@ -96,6 +96,11 @@ def class_fields(context: Context) -> dict[str, Any]:
     }
 
 
+def moment(unix_seconds: float) -> str:
+    """Return a time for people, by this machine's clock and zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_seconds))
+
+
 def tally(counts: Mapping[str, int]) -> str:
     """Return the counts in words, worst first: ``1 FAIL, 2 WARN, 20 PASS``."""
     return ", ".join(f"{counts[name]} {name}" for name in ORDER if counts.get(name))

@@ -9,7 +9,7 @@ from hostprep.probing.judgement import Need
 from hostprep.readiness.context import Context
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec, RequirementSpec
-from hostprep.units import format_count, format_rate
+from hostprep.units import format_rate
 
 
 def required(context: Context) -> tuple[tuple[DatasetSpec, RequirementSpec], ...]:
@@ -49,11 +49,3 @@ def probe_line(path: str, requirement: RequirementSpec) -> str:
     else:
         rate = f"{math.ceil((requirement.bytes_per_second or 0) / 1000)}kB"
     return f"hostprep probe {quote(path)} --need {rate}"
-
-
-def say_age(seconds: float) -> str:
-    """Return how long ago something was, as one says it."""
-    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return f"{format_count(int(seconds // size), word)} ago"
-    return "just now"

@@ -13,10 +13,10 @@ from hostprep.probing.judgement import Judged
 from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_in
 from hostprep.probing.results import is_of
 from hostprep.readiness.checks._disks import file_system_of, is_there, storage_of
-from hostprep.readiness.checks._needs import need_of, probe_line, required, say, say_age
+from hostprep.readiness.checks._needs import need_of, probe_line, required, say
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
-from hostprep.units import format_rate
+from hostprep.units import format_age, format_rate
 
 _OLD_SECONDS = 30 * 86400.0
 _FROM = f"the spec; MLPerf Storage passes at {PASS_SHARE:.0%} of what keeps an accelerator busy"
@@ -164,7 +164,7 @@ def _judge_one(rate: Rate) -> Finding:
     least = PASS_SHARE * judged.required
     enough, old = judged.measured >= least, age is None or age > _OLD_SECONDS
     status = Status.FAIL if not enough else Status.WARN if old else Status.PASS
-    when = "at an unknown time" if age is None else say_age(age)
+    when = "at an unknown time" if age is None else format_age(age)
     given = _rate(judged.measured, judged.unit)
     message = (
         f"{rate.path} gives {given} in {judged.of}, measured {when};"

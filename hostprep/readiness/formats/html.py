@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from hostprep.readiness.fleet import gpu_words
 from hostprep.readiness.formats.plots import plots
-from hostprep.readiness.report import ORDER, subject_and_message, tally
+from hostprep.readiness.report import ORDER, moment, subject_and_message, tally
 from hostprep.system.resources import data_path
 
 
@@ -30,14 +29,10 @@ def html(reports: Sequence[dict[str, Any]], fleet: dict[str, Any] | None = None)
     )
     environment.filters |= {
         "gpus": gpu_words,
-        "moment": _moment,
+        "moment": moment,
         "sentence": subject_and_message,
         "tally": tally,
     }
     return environment.get_template(template.name).render(
         reports=reports, fleet=fleet, order=ORDER, plots=plots
     )
-
-
-def _moment(unix_seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_seconds))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 from hostprep.readiness.report import (
     code_and_subject,
+    moment,
     side_of_change,
     subject_and_message,
     tally,
@@ -20,7 +20,7 @@ _CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)")
 
 def markdown(report: dict[str, Any]) -> str:
     """Return the report as GitHub-flavoured Markdown: a table, worst first, then the remedies."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(report["unix_seconds"]))
+    when = moment(report["unix_seconds"])
     lines = [
         f"# {_text(report['host'])}: {report['verdict']}",
         "",

@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from hostprep.dataclass import dataclass
-from hostprep.units import format_bytes, format_count, format_rate, format_seconds
+from hostprep.units import format_age, format_bytes, format_count, format_rate, format_seconds
 
 _WIDTH = 330
 _LABEL_END = 98
@@ -277,16 +277,7 @@ def _thousands(rate: float) -> str:
 
 def _age(part: dict[str, Any]) -> str:
     age = part["age_seconds"]
-    return "" if age is None else f"measured {ago(age)} ago"
-
-
-def ago(seconds: float) -> str:
-    """Return an age for people, in one unit."""
-    for size, word in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
-        if seconds >= size:
-            count = round(seconds / size)
-            return f"{count} {word}" + ("s" if count != 1 else "")
-    return f"{max(0.0, seconds):.0f} s"
+    return "" if age is None else f"measured {format_age(age)}"
 
 
 def _join(*parts: str) -> str:
