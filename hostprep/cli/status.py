@@ -187,6 +187,8 @@ def _reason(dataset: DatasetStatus, comeback: Comeback | None) -> str:
 
 def _hint(dataset: DatasetStatus, comeback: Comeback | None) -> str | None:
     """Say what helps; where a service stages it at boot, what is said of that does."""
+    if dataset.hint is None and dataset.freshness == "stale":
+        return "the same `hostprep stage` brings it up to date"
     if dataset.hint is None and dataset.state == "missing" and comeback is None:
         forgets = f"`hostprep unstage {shlex.quote(dataset.record.target)}` forgets it"
         return f"the same `hostprep stage` stages it again; {forgets}"

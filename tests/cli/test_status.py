@@ -18,6 +18,10 @@ def test_of_what_is_missing_it_says_how_to_get_it_back(tmp_path: Path) -> None:
     source = make_source(tmp_path / "city", directories=1, files=2)
     hostprep("stage", source, "--to", tmp_path / "fast")
     assert hostprep("status")["datasets"][0]["hint"] is None
+    (source / "new").write_text("new")
+    (found,) = hostprep("status")["datasets"]
+    assert found["freshness"] == "stale"
+    assert found["hint"] == "the same `hostprep stage` brings it up to date"
     shutil.rmtree(tmp_path / "fast/city")
     (found,) = hostprep("status")["datasets"]
     assert (found["state"], found["reason"]) == ("missing", "it is not on the target")
