@@ -1,4 +1,4 @@
-"""The report of ``hostprep check`` as text: worst first, one line each, then the remedies."""
+"""The report of ``hostprep check`` as text: the findings, worst first, then the remedies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from hostprep.cli.output import printable
+from hostprep.cli.output import painted, printable
 from hostprep.readiness.report import (
     code_and_subject,
     side_of_change,
@@ -27,9 +27,9 @@ _FOR_ROOT = (
 def report_text(report: dict[str, Any], *, colours: bool) -> str:
     """Return the report; the verdict is its last line."""
     lines = []
-    for check in report["checks"]:
-        status = _painted(f"{check['status']:<8}", check["status"], colours)
-        lines.append(f"{status}{check['code']}  {_one_line(subject_and_message(check))}")
+    for status, said, (code, *others) in _findings(report["checks"]):
+        likewise = f" Likewise {', '.join(others)}." if others else ""
+        lines.append(f"{_painted(f'{status:<8}', status, colours)}{code}  {said}{likewise}")
     cured = [check for check in report["checks"] if check["status"] in ("FAIL", "UNKNOWN", "WARN")]
     if os.geteuid() != 0 and any((check["remedy"] or {}).get("commands") for check in cured):
         lines += ["", _FOR_ROOT]
@@ -48,9 +48,27 @@ def report_text(report: dict[str, Any], *, colours: bool) -> str:
     return "\n".join(lines)
 
 
+def _findings(checks: list[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
+    """Return status, sentence and codes of each line: a SKIP that many checks have is said once."""
+    found: list[tuple[str, str, list[str]]] = []
+    skips: dict[str, list[str]] = {}
+    for check in checks:
+        said = _one_line(subject_and_message(check))
+        if check["status"] == "SKIP" and said in skips:
+            skips[said].append(check["code"])
+            continue
+        codes = [check["code"]]
+        if check["status"] == "SKIP":
+            skips[said] = codes
+        found.append((check["status"], said, codes))
+    return found
+
+
 def _remedy(check: dict[str, Any]) -> list[str]:
     """Return what cures a finding, so that a shell takes the block as it is, words as comments."""
-    lines = [f"# {check['code']} {_one_line(check['subject'])}: {check['title']}"]
+    # The title says how it should be, which is just what it is not.
+    failed = f'{check["status"]} of "{check["title"]}"'
+    lines = [f"# {check['code']} {_one_line(check['subject'])}: {failed}"]
     if threshold := wanted(check):
         lines.append(f"# wanted: {_one_line(threshold)}")
     remedy = check["remedy"] or {"commands": [], "hint": None}
@@ -83,4 +101,4 @@ def _one_line(text: str) -> str:
 
 
 def _painted(text: str, status: str, colours: bool) -> str:
-    return f"\x1b[{_COLOURS[status]}m{text}\x1b[0m" if colours else text
+    return painted(text, _COLOURS[status], colours=colours)

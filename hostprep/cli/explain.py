@@ -13,6 +13,12 @@ from hostprep.cli.output import emit_json, emit_text
 if TYPE_CHECKING:
     from hostprep.readiness.model import Check
 
+_SEVERITIES = {
+    "critical": "a run would end, or train on other data than was meant",
+    "major": "its GPUs would wait",
+    "minor": "it may be hurt later",
+}
+
 
 def explain(
     code: Annotated[
@@ -50,8 +56,8 @@ def _page(check: dict[str, Any]) -> str:
     level = "-i INVENTORY" if check["level"] is None else f"--{check['level']}"
     return (
         f"# {check['code']}: {check['title']}\n\n"
-        f"Runs with `{level}`; severity {check['severity']};"
-        f" it can say {', '.join(check['verdicts'])}.\n\n"
+        f"Runs with `{level}`; it can say {', '.join(check['verdicts'])}."
+        f" Severity {check['severity']}: {_SEVERITIES[check['severity']]}.\n\n"
         f"{check['page'].rstrip()}"
     )
 

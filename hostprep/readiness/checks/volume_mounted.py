@@ -100,8 +100,12 @@ def _names_in(context: Context, path: str) -> tuple[str, ...]:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each volume."""
     if not facts.places:
-        why = "there is no spec file" if facts.places is None else "the spec has no volumes"
-        yield Finding(Status.SKIP, "volumes", f"{why}, so no volume is expected.")
+        message = "the spec has no volumes, so no volume is expected."
+        if facts.places is None:
+            message = (
+                "there is no spec file, so no volume is expected; `hostprep spec init` writes one."
+            )
+        yield Finding(Status.SKIP, "volumes", message)
         return
     for place in facts.places:
         yield _judge_one(place)

@@ -229,6 +229,27 @@ def test_a_name_like_an_entity_stays_as_it_is_in_markdown() -> None:
     assert page.count("/a&amp;lt;b") >= 2 and "/a&lt;b" not in page
 
 
+def test_a_skip_that_several_checks_have_is_one_line_of_the_text() -> None:
+    nothing, other = "this host has no NVIDIA GPU.", "there is no InfiniBand here."
+    skips = [("HP052", nothing), ("HP053", nothing), ("HP024", other), ("HP054", nothing)]
+    fine = [result(code, Status.PASS, "GPU", nothing) for code in ("HP050", "HP051")]
+    found = [*fine, *(result(code, Status.SKIP, "GPU", said) for code, said in skips)]
+    lines = report_text(report(found), colours=False).splitlines()
+    assert lines[:-1] == [
+        f"PASS    HP050  {nothing}",
+        f"PASS    HP051  {nothing}",
+        f"SKIP    HP024  GPU: {other}",
+        f"SKIP    HP052  {nothing} Likewise HP053, HP054.",
+    ]
+    assert lines[-1].startswith("PASS: 2 PASS, 4 SKIP; ")
+
+
+def test_a_remedy_says_of_which_status_it_is() -> None:
+    found = [result("HP041", Status.WARN, "/", "it is full.", remedy=Remedy(("du",)))]
+    text = report_text(report(found), colours=False)
+    assert '\n# HP041 /: WARN of "' in text
+
+
 @pytest.mark.parametrize("form", [Format.HTML, Format.MARKDOWN, Format.NAGIOS, Format.JUNIT])
 def test_what_is_worse_since_a_baseline(form: Format) -> None:
     before = report([result("HP041", Status.PASS, "/", "fine.", **free(50, 10))])
