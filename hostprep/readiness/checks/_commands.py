@@ -1,4 +1,4 @@
-"""The lines that cure volumes and data sets, as one would paste them."""
+"""The lines that several remedies have: what cures volumes and data sets, and who uses the host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec, Spec, VolumeSpec
 from hostprep.staging.record.records import Record
 from hostprep.volumes.model import LiveVolume
+
+WHO_COMPUTES = "ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head"
+WHO_TAKES_MEMORY = "ps -eo pid,user,rss,args --sort=-rss | head"
 
 
 def mount_line(volume: VolumeSpec) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.memory import Headroom
+from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status
 from hostprep.readiness.shell import quote
@@ -17,7 +18,6 @@ from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.options import OptionValues, parse_options
 from hostprep.volumes.settings import default_inodes, is_same_share, making_writable
 
-WHO_TAKES_MEMORY = "ps -eo pid,user,rss,args --sort=-rss | head"
 _NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.host.reading import NO_PROC_HINT, first_number
+from hostprep.readiness.checks._commands import WHO_COMPUTES
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
 
@@ -44,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             " minute: a training's workers would share with them."
         )
         remedy = Remedy(
-            ("ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head",),
+            (WHO_COMPUTES,),
             "wait for them or end them; a WARN of HP047 is of the same cause, and says what they"
             " wait for. If it is the training itself, nothing is wrong; if it was something that is"
             " over, look again in a minute. A container shows only its own, and the load is of the"

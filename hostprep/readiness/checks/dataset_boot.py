@@ -84,81 +84,12 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     if not service.systemd:
         message = f"systemd does not run here, so nothing stages {name} at boot."
         return Finding(Status.SKIP, name, message)
-    unit = quote(service.unit)
     apply = f"hostprep apply --yes {quote(spec)}"
-    remedy: Remedy | None = Remedy((apply,))
-    if service.masked:
-        status, measured = Status.WARN, "masked"
-        message = f"{name} does not come back after a reboot: {service.unit} is masked."
-        remedy = Remedy((f"systemctl unmask {unit}", apply), "somebody masked it: ask why first")
-    elif not service.installed:
-        status, measured = Status.WARN, "not installed"
-        message = f"{name} does not come back after a reboot: {service.unit} is not there."
-    elif service.state is None:
-        status, measured = Status.WARN, "not recorded"
-        message = (
-            f"{name} does not come back after a reboot: what {service.unit} is to stage is not on"
-            " record."
-        )
-    elif not service.enabled:
-        status, measured = Status.WARN, "not enabled"
-        message = f"{name} does not come back after a reboot: {service.unit} is not enabled."
-    elif other := _another(wanted):
-        status, measured = Status.WARN, "another"
-        message = f"{service.unit} was set up for another {name}: {other}."
-        if wanted.from_another:
-            remedy = Remedy((apply,), f"first what HP012 says of {name}: until then it is refused")
-    elif drop_in := service.overridden_by or service.lost_in:
-        status, measured = Status.WARN, "overridden" if service.overridden_by else "cannot start"
-        does = f"has {service.unit} run {service.lost_program}, which is not there"
-        hint = "`hostprep apply` leaves it as it is: correct its ExecStart= lines"
-        if service.overridden_by:
-            does = f"keeps {service.unit} from running `hostprep restage`"
-            hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
-        message = f"{name} does not come back after a reboot: the drop-in {drop_in} {does}."
-        remedy = Remedy((), f"{hint}, then {_again(unit)}")
-    elif service.edited:
-        status, measured = Status.WARN, "edited"
-        message = (
-            f"{name} does not come back after a reboot: {service.unit} does not run"
-            " `hostprep restage`."
-        )
-        remedy = _writing_anew(service, unit, apply)
-    elif service.hindered_by is not None:
-        status, measured = Status.WARN, "hindered"
-        drop_in = service.hindered_in
-        where = service.unit if drop_in is None else f"the drop-in {drop_in}"
-        message = (
-            f"{name} may not come back after a reboot: {where} sets {service.hindered_by}, and"
-            " where that does not hold, systemd does not start the service."
-        )
-        if service.hindered_by.startswith("User="):
-            message = (
-                f"{name} does not come back after a reboot: {where} sets {service.hindered_by},"
-                " and the service stages as root alone."
-            )
-        remedy = _writing_anew(service, unit, apply)
-        if drop_in is not None:
-            hint = "somebody wrote it: ask why first; `hostprep apply` leaves it as it is"
-            remedy = Remedy((), f"{hint}: take that line out, then {_again(unit)}")
-    elif service.lost_program is not None:
-        status, measured = Status.WARN, "cannot start"
-        message = (
-            f"{name} does not come back after a reboot: {service.unit} runs"
-            f" {service.lost_program}, which is not there."
-        )
-    elif service.state == "failed":
-        status, measured = Status.WARN, "failed"
-        message = f"{name} was not staged at this boot: {service.reason.rstrip('.')}."
-        remedy = Remedy((f"systemctl restart {unit}",), f"the reason: `journalctl -b -u {unit}`")
-        if service.hint is not None and _APPLY in service.hint:
-            # To start it again would end as before. Where something has to be looked at or done
-            # before, no line is to be pasted unread: `apply` takes what it finds for what is meant.
-            lines = (apply,) if service.hint.startswith(_APPLY) else ()
-            remedy = Remedy(lines, service.hint)
-    else:
-        status, measured, remedy = Status.PASS, service.state, None
-        message = f"{service.unit} brings {name} back at every boot."
+    wrong = _not_set_up(wanted, apply) or _astray(wanted, apply) or _failed(wanted, apply)
+    status, remedy = Status.PASS, None
+    measured, message = service.state or "", f"{service.unit} brings {name} back at every boot."
+    if wrong is not None:
+        status, (measured, message, remedy) = Status.WARN, wrong
     return Finding(
         status,
         name,
@@ -170,8 +101,96 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     )
 
 
-def _writing_anew(service: BootService, unit: str, apply: str) -> Remedy:
+# In a word, as a sentence, and what helps.
+Wrong = tuple[str, str, Remedy]
+
+
+def _not_set_up(wanted: Wanted, apply: str) -> Wrong | None:
+    """Return what is wrong where the service is not there, is never started or is for another."""
+    name, service = wanted.name, wanted.service
+    gone = f"{name} does not come back after a reboot:"
+    unit, remedy = service.unit, Remedy((apply,))
+    if service.masked:
+        lines = (f"systemctl unmask {quote(unit)}", apply)
+        remedy = Remedy(lines, "somebody masked it: ask why first")
+        return "masked", f"{gone} {unit} is masked.", remedy
+    if not service.installed:
+        return "not installed", f"{gone} {unit} is not there.", remedy
+    if service.state is None:
+        return "not recorded", f"{gone} what {unit} is to stage is not on record.", remedy
+    if not service.enabled:
+        return "not enabled", f"{gone} {unit} is not enabled.", remedy
+    if other := _another(wanted):
+        if wanted.from_another:
+            remedy = Remedy((apply,), f"first what HP012 says of {name}: until then it is refused")
+        return "another", f"{unit} was set up for another {name}: {other}.", remedy
+    return None
+
+
+def _astray(wanted: Wanted, apply: str) -> Wrong | None:
+    """Return what is wrong where the service does not stage, or may not, by its lines."""
+    name, service = wanted.name, wanted.service
+    gone = f"{name} does not come back after a reboot:"
+    unit, again = service.unit, _again(quote(service.unit))
+    if drop_in := service.overridden_by:
+        message = f"{gone} the drop-in {drop_in} keeps {unit} from running `hostprep restage`."
+        hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
+        return "overridden", message, Remedy((), f"{hint}, then {again}")
+    if drop_in := service.lost_in:
+        runs = f"has {unit} run {service.lost_program}, which is not there"
+        hint = "`hostprep apply` leaves it as it is: correct its ExecStart= lines"
+        remedy = Remedy((), f"{hint}, then {again}")
+        return "cannot start", f"{gone} the drop-in {drop_in} {runs}.", remedy
+    if service.edited:
+        message = f"{gone} {unit} does not run `hostprep restage`."
+        return "edited", message, _writing_anew(service, apply)
+    if service.hindered_by is not None:
+        return "hindered", _hindered(name, service), _unhindering(service, apply)
+    if service.lost_program is not None:
+        message = f"{gone} {unit} runs {service.lost_program}, which is not there."
+        return "cannot start", message, Remedy((apply,))
+    return None
+
+
+def _hindered(name: str, service: BootService) -> str:
+    drop_in, setting = service.hindered_in, service.hindered_by or ""
+    sets = f"{service.unit if drop_in is None else f'the drop-in {drop_in}'} sets {setting}"
+    if setting.startswith("User="):
+        return (
+            f"{name} does not come back after a reboot: {sets}, and the service stages as root"
+            " alone."
+        )
+    return (
+        f"{name} may not come back after a reboot: {sets}, and where that does not hold, systemd"
+        " does not start the service."
+    )
+
+
+def _unhindering(service: BootService, apply: str) -> Remedy:
+    if service.hindered_in is None:
+        return _writing_anew(service, apply)
+    hint = "somebody wrote it: ask why first; `hostprep apply` leaves it as it is"
+    return Remedy((), f"{hint}: take that line out, then {_again(quote(service.unit))}")
+
+
+def _failed(wanted: Wanted, apply: str) -> Wrong | None:
+    """Return what is wrong where the service failed at this boot."""
+    service, unit = wanted.service, quote(wanted.service.unit)
+    if service.state != "failed":
+        return None
+    message = f"{wanted.name} was not staged at this boot: {service.reason.rstrip('.')}."
+    remedy = Remedy((f"systemctl restart {unit}",), f"the reason: `journalctl -b -u {unit}`")
+    if service.hint is not None and _APPLY in service.hint:
+        # To start it again would end as before. Where something has to be looked at or done
+        # before, no line is to be pasted unread: `apply` takes what it finds for what is meant.
+        lines = (apply,) if service.hint.startswith(_APPLY) else ()
+        remedy = Remedy(lines, service.hint)
+    return "failed", message, remedy
+
+
+def _writing_anew(service: BootService, apply: str) -> Remedy:
     """Return what helps where the unit's own lines are somebody's."""
+    unit = quote(service.unit)
     asks = "somebody wrote it: ask why first"
     if service.ours:
         return Remedy((apply,), f"{asks}; settings of your own go into `systemctl edit {unit}`")

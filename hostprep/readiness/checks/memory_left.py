@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.host.memory import COMMIT_LIMIT, Headroom
-from hostprep.readiness.checks._volumes import WHO_TAKES_MEMORY
+from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes

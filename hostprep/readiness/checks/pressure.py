@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.readiness.checks._commands import WHO_COMPUTES, WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
@@ -42,7 +43,7 @@ _RESOURCES = (
         "hostprep: half of the time; a decoder that waits is as good as one less",
         "some task waited for a processor",
         Remedy(
-            ("ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head",),
+            (WHO_COMPUTES,),
             "who computes; a WARN of HP034 is of the same cause, and one remedy cures both",
         ),
     ),
@@ -52,7 +53,7 @@ _RESOURCES = (
         10.0,
         "systemd-oomd ends programs from 60% on; a sixth of that is no healthy machine",
         "all tasks that could go on waited for memory",
-        Remedy(("ps -eo pid,user,rss,args --sort=-rss | head",), "who holds the memory"),
+        Remedy((WHO_TAKES_MEMORY,), "who holds the memory"),
     ),
 )
 _AVERAGES = re.compile(r"^(some|full) avg10=([0-9.]+) avg60=([0-9.]+)", re.M)

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.readiness.checks._commands import mount_line
+from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY, mount_line
 from hostprep.readiness.checks._datasets import look_at_datasets
 from hostprep.readiness.checks._volumes import (
-    WHO_TAKES_MEMORY,
     VolumeLook,
     look_at_volumes,
     nothing_to_judge,
