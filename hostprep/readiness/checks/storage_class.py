@@ -86,7 +86,7 @@ def _judge_one(seat: Seat, behaviours: dict[str, str]) -> Finding:
                 "give the data set a directory on a local NVMe drive, or a volume, in the spec",
             ),
         )
-    return Finding(Status.PASS, path, f"{path} is on {found}: {storage.reason}.", measured)
+    return Finding(Status.PASS, path, f"{path}: {found} ({storage.reason}).", measured)
 
 
 CHECK = Check(
