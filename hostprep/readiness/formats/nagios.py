@@ -25,7 +25,10 @@ _NAMED_AT_MOST = 3
 def nagios(report: dict[str, Any]) -> str:
     """Return ``HOSTPREP CRITICAL - 1 FAIL, 9 PASS; HP001 ... | 'HP020 /dev/shm'=67108864B;...``."""
     bad = [check for check in report["checks"] if check["status"] not in ("PASS", "SKIP")]
-    said = [f"{check['code']} {subject_and_message(check)}" for check in bad[:_NAMED_AT_MOST]]
+    said = [
+        f"{check['code']} {subject_and_message(check).removesuffix('.')}"
+        for check in bad[:_NAMED_AT_MOST]
+    ]
     if len(bad) > _NAMED_AT_MOST:
         said.append(f"and {len(bad) - _NAMED_AT_MOST} more")
     words = _line("; ".join([tally(report["counts"]) or "nothing was checked", *said]))

@@ -244,6 +244,12 @@ def test_a_skip_that_several_checks_have_is_one_line_of_the_text() -> None:
     assert lines[-1].startswith("PASS: 2 PASS, 4 SKIP; ")
 
 
+def test_sentences_end_once_on_the_line_for_nagios() -> None:
+    found = [result(f"HP04{n}", Status.WARN, "/", "/ is full.") for n in range(2)]
+    line = render(Format.NAGIOS, report(found))
+    assert line.startswith("HOSTPREP WARNING - 2 WARN; HP040 / is full; HP041 / is full")
+
+
 def test_a_remedy_says_of_which_status_it_is() -> None:
     found = [result("HP041", Status.WARN, "/", "it is full.", remedy=Remedy(("du",)))]
     text = report_text(report(found), colours=False)
