@@ -25,6 +25,8 @@ from hostprep.staging.record.manifest import FORMAT
 HOSTPREP = (sys.executable, "-m", "hostprep")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
 REPOSITORY = Path(__file__).resolve().parents[2]
+# How many times as often as usual whatever is killed at random moments is killed.
+KILL_ROUNDS = int(os.environ.get("HOSTPREP_KILL_ROUNDS", "1"))
 
 Snapshot = dict[bytes, tuple[object, ...]]
 
