@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 # So that the three take about as long: those that boot hosts have some of those on real mounts
 # beside them, and those on real mounts one that would fit with the others.
-moved=(tests/integration/test_{probe,provision,recommend_limits,stage_kills,stage_slow_sources}.py)
+moved=(tests/integration/test_{probe,provision,stage_kills,stage_slow_sources}.py)
 lent=tests/cli/test_recommend_compared.py
 
 # Torch takes a gigabyte in them, of which each fork of a later test in the same process copies the

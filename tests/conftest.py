@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import shutil
 import signal
@@ -90,10 +91,18 @@ def disk_folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return paths for folders of tests; pytest's own would search all others for each."""
+    folder = tmp_path_factory.mktemp("hostprep")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_state(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep every test away from /var/lib/hostprep, /run/lock, the real /etc/fstab and systemd."""
-    home = tmp_path_factory.mktemp("hostprep")
+    home = next(homes)
+    home.mkdir(mode=0o700)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(home / "state"))
     monkeypatch.setenv("HOSTPREP_RUN_DIR", str(home / "run"))
     monkeypatch.setenv("HOSTPREP_FSTAB", str(home / "fstab"))

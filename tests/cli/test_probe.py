@@ -132,7 +132,6 @@ def test_a_need_out_of_reach_fails_with_remedies() -> None:
     folder.mkdir()
     try:
         code, fields = probe_json(str(folder), *SHORT, "--need", "9000G")
-        passed, _ = probe_json(str(folder), *SHORT, "--need", "1")
     finally:
         folder.rmdir()  # fails where something is left
     if fields["device"]["kernel_class"] != "ram":
@@ -144,7 +143,6 @@ def test_a_need_out_of_reach_fails_with_remedies() -> None:
     assert (code, fields["verdict"]) == (3, "FAIL")
     assert fields["need"]["judged"]["share"] < 0.9
     assert [remedy["action"] for remedy in fields["remedies"]][-1] == "buy faster storage"
-    assert passed == 0
 
 
 def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timed
 
 
 def test_a_loader_that_waits_gets_more_workers_than_there_are_processors() -> None:
-    status, found, _ = recommend_for("Waiting", "--seconds", "16")
+    status, found, _ = recommend_for("Waiting", "--seconds", "12")
     assert status == 0
     assert set(found) >= CONTRACT
     assert found["num_workers"] > (os.cpu_count() or 1)
@@ -39,7 +39,7 @@ def test_a_stream_that_is_not_shared_out_gets_no_workers_for_their_copies() -> N
 
 
 def test_a_stream_that_ends_before_the_clock_is_timed() -> None:
-    status, found, _ = recommend_for("short_stream", "--seconds", "16")
+    status, found, _ = recommend_for("short_stream")
     assert status == 0
     assert found["num_workers"] is not None
     assert found["evidence"]["probes"][0]["samples"] > 1600
@@ -96,11 +96,11 @@ def test_a_slow_gpu_is_fed_by_few() -> None:
 
 
 def test_any_other_iterable_is_timed_as_it_is() -> None:
-    status, found, _ = recommend_for("pipeline", "--gpu-rate", "100")
+    status, found, _ = recommend_for("pipeline", "--gpu-rate", "100", "--seconds", "5")
     assert status == 0
     assert found["num_workers"] is None
     assert found["binding"] == "gpu"
     assert found["expected_samples_per_s"] > 100
     assert any("as 16 samples" in reason for reason in found["evidence"]["reasons"])
-    counted = recommend_for("pipeline", "--batch-size", "4")[1]
+    counted = recommend_for("pipeline", "--batch-size", "4", "--seconds", "5")[1]
     assert counted["expected_samples_per_s"] <= 400

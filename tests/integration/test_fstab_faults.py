@@ -20,6 +20,7 @@ from hostprep.volumes.fstab import entries
 from hostprep.volumes.fstab_file import edit_fstab, read_fstab
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.fstab_nursery import with_volume, without_volume
+from tests.kit.stagecraft import KILL_ROUNDS
 
 REPOSITORY = Path(__file__).parents[2]
 DEBIAN = (REPOSITORY / "tests/fixtures/fstab/debian.fstab").read_bytes()
@@ -34,10 +35,11 @@ def fstab(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kills", "check"), [(300, "unchecked"), (60, "checked")])
+@pytest.mark.parametrize(("kills", "check"), [(100, "unchecked"), (20, "checked")])
 def test_kill_9_leaves_the_old_file_or_the_new_one(
     fstab: Path, own_state: Path, kills: int, check: str
 ) -> None:
+    kills *= KILL_ROUNDS
     module = [sys.executable, "-m", "tests.kit.fstab_nursery"]
     done = subprocess.run(
         [*module, str(fstab), str(kills), check],

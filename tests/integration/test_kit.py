@@ -78,10 +78,20 @@ def raised(number: int) -> pytest.RaisesExc[OSError]:
     return pytest.RaisesExc(OSError, check=lambda problem: problem.errno == number)
 
 
+def read_at(path: Path, start: int) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        return os.pread(file.fileno(), MIB, start)
+
+
 def test_without_rules_a_hostile_set_passes_through_both_ways(fs: FailingFs) -> None:
     hostile = make_hostile(fs.root / "hostile", big=False)
     for name in hostile.left_out:
         os.unlink(os.path.join(os.fsencode(hostile.root), name))
+    for name in ("3 GiB, data at the end", "3 GiB, a hole at the end"):
+        above = hostile.root / "sparse" / name
+        for start in ((2 << 30) - 1, (3 << 30) - MIB):
+            assert read_at(fs.mount / above.relative_to(fs.root), start) == read_at(above, start)
+        above.unlink()  # all of its holes would be read, too: there is no SEEK_DATA by the mount
     assert differences(hostile.root, fs.mount / "hostile", owners=True, holes=False) == []
     command = ["cp", "-a", "--sparse=never", hostile.root / "sizes", fs.mount / "sizes"]
     subprocess.run(command, check=True)

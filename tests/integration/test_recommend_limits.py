@@ -97,17 +97,21 @@ def follow(found: dict[str, Any], name: str, batches: int, before: str = "true")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize(("cpus", "above"), [(0.5, False), (1.0, True)])
-def test_a_quota_is_seen_and_followed(cpus: float, above: bool) -> None:
+def test_a_quota_is_seen(cpus: float, above: bool) -> None:
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one processor: a quota of one would not bind")
     with quota(cpus, above=above) as enter:
         host = recommend(before=enter)
-        assert host["evidence"]["host"]["quota_cpus"] == cpus
-        assert host["num_workers"] == 1
-        assert "quota of cgroup" in " ".join(host["evidence"]["reasons"])
-        assert "cpu_quota" in {hazard["code"] for hazard in host["hazards"]}
+    assert host["evidence"]["host"]["quota_cpus"] == cpus
+    assert host["num_workers"] == 1
+    assert "quota of cgroup" in " ".join(host["evidence"]["reasons"])
+    assert "cpu_quota" in {hazard["code"] for hazard in host["hazards"]}
+
+
+@pytest.mark.timed
+def test_a_quota_is_followed() -> None:
+    with quota(0.5, above=True) as enter:
         found = recommend(
             "--loader",
             "tests.cli.recommend_loaders:Working",
@@ -125,13 +129,19 @@ def test_a_quota_is_seen_and_followed(cpus: float, above: bool) -> None:
         follow(found, "Working", 6, before=enter)
 
 
-@pytest.mark.timed
-def test_taskset_is_seen_and_followed() -> None:
-    first = min(os.sched_getaffinity(0))
-    before = f"taskset -p -c {first} $$ >/dev/null"
-    host = recommend(before=before)
+def on_one_processor() -> str:
+    return f"taskset -p -c {min(os.sched_getaffinity(0))} $$ >/dev/null"
+
+
+def test_taskset_is_seen() -> None:
+    host = recommend(before=on_one_processor())
     assert host["evidence"]["host"]["affinity_cpus"] == 1
     assert host["num_workers"] == 1
+
+
+@pytest.mark.timed
+def test_taskset_is_followed() -> None:
+    before = on_one_processor()
     found = recommend(
         "--loader", "tests.cli.recommend_loaders:Working", "--seconds", "14", before=before
     )

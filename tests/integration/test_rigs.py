@@ -19,8 +19,6 @@ from benchmarks.rigs.arm import ArmDisk, arm_disk, write_scattered
 from benchmarks.rigs.far import FarSource, far_source
 from tests.kit import loops, serving
 
-pytestmark = pytest.mark.timed
-
 MIB = 1 << 20
 SIZE_BYTES = 1 << 30
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,6 +59,7 @@ def read_directly(path: Path, requests: list[tuple[int, int]]) -> float:
         os.close(file)
 
 
+@pytest.mark.timed
 def test_requests_cost_what_the_model_says(disk: ArmDisk) -> None:
     """The expected sum is computed here from the issue's own figures, not by the rig's code."""
     dice = random.Random(1)
@@ -98,6 +97,7 @@ def test_requests_cost_what_the_model_says(disk: ArmDisk) -> None:
     assert direct < slowest or any(took < slowest for took in again)
 
 
+@pytest.mark.timed
 def test_a_long_file_comes_at_the_rate_of_the_disk(disk: ArmDisk) -> None:
     with disk.unmetered():
         (disk.mount / "long").write_bytes(random.Random(2).randbytes(MIB) * 96)
@@ -167,6 +167,7 @@ def read_all(paths: list[Path], readers: int) -> float:
     return time.monotonic() - begin
 
 
+@pytest.mark.timed
 def test_a_file_far_away_costs_an_open_and_a_read(source: FarSource) -> None:
     paths = sorted(source.mount.iterdir())[:30]
     took = []
@@ -182,6 +183,7 @@ def test_a_file_far_away_costs_an_open_and_a_read(source: FarSource) -> None:
     assert min(took) < 30 * 0.020 * 1.25
 
 
+@pytest.mark.timed
 def test_many_readers_are_served_at_once(source: FarSource) -> None:
     paths = sorted(source.mount.iterdir())
     [path.stat() for path in paths]

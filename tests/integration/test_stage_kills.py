@@ -26,10 +26,17 @@ from hostprep.cli.main import run
 from hostprep.cli.output import say
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs
-from tests.kit.stagecraft import HOSTPREP, Snapshot, hostprep, make_source, rewrite, snapshot
+from tests.kit.stagecraft import (
+    HOSTPREP,
+    KILL_ROUNDS,
+    Snapshot,
+    hostprep,
+    make_source,
+    rewrite,
+    snapshot,
+)
 
-TIMES = int(os.environ.get("HOSTPREP_KILL_ROUNDS", "1"))
-LONG = pytest.mark.timeout(200 * TIMES)
+LONG = pytest.mark.timeout(200 * KILL_ROUNDS)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("state")]
 
@@ -169,7 +176,9 @@ def duration(out: Path, *words: str | Path) -> float:
 
 
 @LONG
-@pytest.mark.parametrize(("rounds", "large_bytes"), [(30 * TIMES, 0), (16 * TIMES, 65 << 20)])
+@pytest.mark.parametrize(
+    ("rounds", "large_bytes"), [(30 * KILL_ROUNDS, 0), (16 * KILL_ROUNDS, 65 << 20)]
+)
 def test_a_first_stage_killed_anywhere_publishes_all_or_nothing(
     rounds: int,
     large_bytes: int,
@@ -271,7 +280,7 @@ def test_an_update_killed_anywhere_shows_each_file_old_or_new(
     versions.swap()
     seconds = duration(out, "stage", source, "--to", target)
     halves = 0
-    for number in range(45 * TIMES):
+    for number in range(45 * KILL_ROUNDS):
         old = entries(source)
         versions.swap()
         new, before = entries(source), snapshot(source)
@@ -315,7 +324,7 @@ def test_an_unstage_killed_anywhere_leaves_all_or_nothing(
     wanted = entries(source)
     seconds = 0.0
     hidden = 0
-    for number in range(15 * TIMES):
+    for number in range(15 * KILL_ROUNDS):
         result(target, source)
         if not seconds:
             seconds = duration(out, "unstage", "data")
@@ -351,7 +360,7 @@ def test_an_interrupted_run_says_so_in_a_sentence_and_is_taken_up(
     fresh = result(target, source)
     number = signal.Signals[name]
     interrupted = resumed = 0
-    for _ in range(16 * TIMES):
+    for _ in range(16 * KILL_ROUNDS):
         shutil.rmtree(target)
         shutil.rmtree(state)
         out.unlink()

@@ -34,8 +34,17 @@ def many(safe_dir: Path) -> Path:
 # -- open files (ulimit -n)
 
 
-@pytest.mark.parametrize("options", [(), ("--readers", "32"), ("--order", "physical")])
-@pytest.mark.parametrize("files", [64, 80, 128, 256])
+@pytest.mark.parametrize(
+    ("files", "options"),
+    [
+        (64, ()),
+        (64, ("--readers", "32")),
+        (64, ("--order", "physical")),
+        (80, ("--readers", "32")),
+        (128, ("--readers", "32")),
+        (256, ("--order", "physical")),
+    ],
+)
 def test_a_first_copy_and_an_update_need_few_descriptors(
     files: int, options: tuple[str, ...], many: Path, target: Path
 ) -> None:

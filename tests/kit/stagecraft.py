@@ -25,6 +25,8 @@ from hostprep.staging.record.manifest import FORMAT
 HOSTPREP = (sys.executable, "-m", "hostprep")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
 REPOSITORY = Path(__file__).resolve().parents[2]
+# How many times as often as usual whatever is killed at random moments is killed.
+KILL_ROUNDS = int(os.environ.get("HOSTPREP_KILL_ROUNDS", "1"))
 
 Snapshot = dict[bytes, tuple[object, ...]]
 
@@ -58,8 +60,11 @@ def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) ->
         done = run_hostprep(*line, prefix=prefix)
         code, out, said = done.returncode, done.stdout, done.stderr
     else:
-        gc.collect()  # what earlier tests dropped must not close, or seem to leak, in between
-        files = len(os.listdir("/proc/self/fd"))
+        # What earlier tests dropped must not close, or seem to leak, in between; and it takes long
+        # to look for garbage among all that is there before.
+        gc.collect()
+        gc.freeze()
+        files = _open_files()
         stdout, stderr = io.StringIO(), io.StringIO()
         with (
             contextlib.redirect_stdout(stdout),
@@ -69,12 +74,16 @@ def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) ->
             code = run(line)
         out, said = stdout.getvalue(), stderr.getvalue()
         gc.collect()
-        assert len(os.listdir("/proc/self/fd")) <= files, "descriptors were left open"
+        assert _open_files() <= files, "descriptors were left open"
     assert code == expect, f"{code}: {said}{out}"
     found: dict[str, Any] = json.loads(out)
     assert found["schema"] == f"hostprep.{words[0]}/1"
     assert found["ok"] is (expect == 0)
     return found
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from hostprep.loading.child.timing import time_loader
 from hostprep.units import MIB
 from tests.unit.loading.test_timing import job, opened, silent
 
-pytestmark = [pytest.mark.timed, pytest.mark.usefixtures("torchs_threads")]
+pytestmark = pytest.mark.usefixtures("torchs_threads")
 
 SIZE_BYTES = 256 << 20
 
@@ -76,6 +76,7 @@ class Programs(Busy):
         return children() - before
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("data", [Threaded(), Programs()])
 def test_work_of_threads_and_programs_that_ended_is_no_waiting(data: Busy) -> None:
     found, _ = time_loader(opened(data), job(0, batch_size=2, seconds=1.0), silent)

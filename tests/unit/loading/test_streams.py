@@ -14,7 +14,7 @@ from hostprep.errors import Inconclusive
 from hostprep.loading.child.timing import time_loader
 from tests.unit.loading.test_timing import Sleepy, job, opened, silent
 
-pytestmark = [pytest.mark.timed, pytest.mark.usefixtures("torchs_threads")]
+pytestmark = pytest.mark.usefixtures("torchs_threads")
 
 
 class Stream(IterableDataset[torch.Tensor]):
@@ -91,6 +91,7 @@ def test_samples_by_their_number_are_shared_out_by_the_loader() -> None:
     del keep
 
 
+@pytest.mark.timed
 def test_without_workers_a_short_stream_begins_again() -> None:
     found = timed(Stream(length=8 * 20), 0)
     assert found["probe"]["samples"] > 8 * 20
@@ -98,6 +99,7 @@ def test_without_workers_a_short_stream_begins_again() -> None:
     assert found["cost"]["waiting_seconds"] > 0
 
 
+@pytest.mark.timed
 def test_with_workers_the_clock_stops_where_the_stream_ends() -> None:
     # Some 30 ms a worker; of 80 batches 8 do not count.
     found = timed(Stream(length=8 * 80, shares=2), 2)

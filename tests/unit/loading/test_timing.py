@@ -21,7 +21,7 @@ from hostprep.loading.child.opening import Opened
 from hostprep.loading.child.starting import Batches
 from hostprep.loading.child.timing import time_loader
 
-pytestmark = [pytest.mark.timed, pytest.mark.usefixtures("torchs_threads")]
+pytestmark = pytest.mark.usefixtures("torchs_threads")
 
 
 class Sleepy:
@@ -61,6 +61,7 @@ def job(workers: int, **changed: Any) -> ProbeJob:
     return ProbeJob(**{**fields, **changed})
 
 
+@pytest.mark.timed
 def test_without_workers_waiting_is_told_from_work() -> None:
     found, _ = time_loader(opened(Sleepy()), job(0), silent)
     cost = found["cost"]
@@ -70,6 +71,7 @@ def test_without_workers_waiting_is_told_from_work() -> None:
     assert found["probe"]["discarded_batches"] >= 2
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("limit_seconds", "batches"), [(5.0, 7), (2.2, 5), (1.4, 3), (1.1, 2)])
 def test_batches_that_take_long_are_timed_by_as_few_as_there_is_time_for(
     limit_seconds: float, batches: int

@@ -93,7 +93,7 @@ def test_small_files_that_cannot_be_removed_do_not_end_the_probe(
 
 
 @pytest.mark.timed  # on a busy disk the time for taking files out of memory is over too soon
-@pytest.mark.parametrize("files", [31, 32, 36, 40])
+@pytest.mark.parametrize("files", [FEWEST_FILES - 1, FEWEST_FILES])
 def test_however_few_files_there_are_a_rate_is_taken(files: int, tmp_path: Path) -> None:
     tree(tmp_path, files=files)
     os.sync()  # on a busy disk writing them out would take the time that they are evicted in
