@@ -124,7 +124,7 @@ def measure(
         # Only what was taken out may be read then. Doing so reads every inode; files that are not
         # in memory at all are therefore left alone, so that their inodes are cold too.
         metadata_cold = dropped and source != "made"
-        alone, together = _evict(alone, together, at, budget)
+        alone, together = _evict(alone, together, at, budget, on_disks=bool(disks))
         share = _look(alone, at, budget.evict)
 
     steady = 0.0 if in_memory else _STEADY_SECONDS
@@ -231,15 +231,28 @@ def _in_time(names: Sequence[str], seconds: float) -> Iterator[str]:
 
 
 def _evict(
-    alone: list[str], together: list[str], at: int | None, budget: Budget
+    alone: list[str], together: list[str], at: int | None, budget: Budget, *, on_disks: bool
 ) -> tuple[list[str], list[str]]:
     """Take files out of memory, in turn from both lists; return those that were."""
+    forget = _forget_on_disk if on_disks else page_cache.evict
     most = min(len(alone), len(together), _EVICTED_FILES_AT_MOST // 2)
     count = 0
     for count, name in enumerate(_in_time(alone[:most], budget.evict), start=1):
-        page_cache.evict(name, at=at)
-        page_cache.evict(together[count - 1], at=at)
+        forget(name, at=at)
+        forget(together[count - 1], at=at)
     return alone[:count], together[:count]
+
+
+def _forget_on_disk(name: str, *, at: int | None) -> None:
+    """Take a file out of memory, and write it out only where some of it has to be.
+
+    Of each that is written out the disk empties its own cache, also where nothing was dirty: that
+    takes longer than to read it, and few files would be taken out in time. On a server to look
+    first would be one more request.
+    """
+    page_cache.evict(name, written_out=True, at=at)
+    if page_cache.resident_share([name], at=at) != 0:
+        page_cache.evict(name, at=at)
 
 
 def _run(

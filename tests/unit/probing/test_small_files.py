@@ -64,6 +64,30 @@ def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("written_out", [True, False])
+def test_on_disks_only_what_is_dirty_is_written_out(
+    written_out: bool, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each that is, a disk empties its own cache: few could be taken out, and read cold."""
+    names = [str(file) for file in tree(disk_folder, files=80)]
+    if page_cache.resident_share(names) is None:
+        pytest.skip("residency is not told here")
+    if written_out:
+        page_cache.write_out(str(disk_folder))
+    calls: list[int] = []
+    fdatasync = os.fdatasync
+
+    def counted(fd: int) -> None:
+        calls.append(fd)
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    small = measure(names, "dataset", 2, BUDGET, disks=("none",), in_memory=False, dropped=False)
+    assert small is not None
+    assert small.cached_share == 0
+    assert bool(calls) is not written_out
+
+
 def test_what_the_kernel_takes_away_again_is_not_called_cached(
     disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
