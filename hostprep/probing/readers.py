@@ -87,8 +87,9 @@ def read_whole_files(
     ``at`` is a descriptor of the folder that they begin at. A file that is not finished in time
     is none of the ``names``. Readers that are through before ``at_least_seconds`` begin anew until
     then, and take each file out of memory before: it tells whether the rate lasts, without a pause
-    in which a limit would forget what it has let through. ``tell`` is called now and then. Raises
-    ``HostprepError`` where a reader hangs, dies, or cannot be started.
+    in which a limit would forget what it has let through. With 0 nobody asks whether it does:
+    memory has no such limit. ``tell`` is called now and then. Raises ``HostprepError`` where a
+    reader hangs, dies, or cannot be started.
     """
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
@@ -133,7 +134,9 @@ def read_whole_files(
             pipe.close()
             child.terminate()
             child.join(1)
-    return _together(shares, [results[number] for number in range(readers)])
+    told = [results[number] for number in range(readers)]
+    done = _together(shares, told)
+    return _lasting(done, told) if at_least_seconds else done
 
 
 def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pass:
@@ -164,11 +167,10 @@ def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pas
     unreadable, empty = (
         sum(result[kind] for result in results) for kind in ("unreadable", "empty")
     )
-    done = Pass(
+    return Pass(
         tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty,
         again_bytes, cut_bytes, fault=next(filter(None, (one["fault"] for one in results)), None),
     )  # fmt: skip
-    return _lasting(done, results)
 
 
 def _lasting(done: Pass, results: list[dict[str, Any]]) -> Pass:
