@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -86,6 +87,9 @@ def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
                 os.write(fd, pool[start : start + size])
                 if len(names) % 64 == 0:
                     os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
+                # It begins to be written out: who takes it out of memory later need not wait.
+                with suppress(OSError):
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(fd)
         except OSError as error:

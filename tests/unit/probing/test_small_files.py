@@ -181,3 +181,17 @@ def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) ->
     assert sum(sizes) <= 40 * MIB
     assert sum(sizes) / len(sizes) == pytest.approx(111_000, rel=0.1)
     assert min(sizes) >= 4 * KIB and max(sizes) <= MIB
+
+
+def test_made_files_are_written_out_while_others_are_made(disk_folder: Path) -> None:
+    """Else each is waited for when it is taken out of memory, and few are read cold."""
+    at = os.open(disk_folder, os.O_RDONLY)
+    names = make_files(at, 10 * MIB, 60)
+    if page_cache.resident_share(names, at=at) is None:
+        pytest.skip("residency is not told here")
+    time.sleep(2)
+    for name in names:
+        page_cache.evict(name, written_out=True, at=at)
+    share = page_cache.resident_share(names, at=at)
+    os.close(at)
+    assert share is not None and share < 0.5
