@@ -37,6 +37,8 @@ _MADE_SIGMA = 0.5
 _LOOKED_AT_FILES = 64
 _IN_MEMORY = 0.02
 _EVICTED_FILES_AT_MOST = 40_000
+# What has been dirty for 30 s the kernel writes out (dirty_expire_centisecs); a disk may be late.
+_DIRTY_SECONDS = 120
 _WARM_BYTES = 256 * MIB
 STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
@@ -255,8 +257,18 @@ def _forget_on_disk(name: str, *, at: int | None) -> None:
     first would be one more request.
     """
     page_cache.evict(name, written_out=True, at=at)
-    if page_cache.resident_share([name], at=at) != 0:
+    share = page_cache.resident_share([name], at=at)
+    # Of files of others nobody is told; but what is dirty for so long was written out.
+    if share or (share is None and _is_new(name, at)):
         page_cache.evict(name, at=at)
+
+
+def _is_new(name: str, at: int | None) -> bool:
+    """Return whether a file was changed so lately that some of it may still be dirty."""
+    try:
+        return time.time() - os.stat(name, dir_fd=at).st_ctime < _DIRTY_SECONDS
+    except OSError:
+        return False
 
 
 def _run(

@@ -64,6 +64,21 @@ def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("new", [True, False])
+def test_of_files_of_others_only_new_ones_are_written_out(
+    new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether these are in memory is told to nobody else."""
+    names = [str(file) for file in tree(tmp_path, files=80)]
+    calls: list[int] = []
+    monkeypatch.setattr(page_cache, "resident_share", lambda *_, **__: None)
+    monkeypatch.setattr(small_files, "_DIRTY_SECONDS", 3600 if new else 0)
+    monkeypatch.setattr(os, "fdatasync", calls.append)
+    small = measure(names, "dataset", 2, BUDGET, disks=("none",), in_memory=False, dropped=False)
+    assert small is not None
+    assert len(calls) == (80 if new else 0)
+
+
 @pytest.mark.parametrize("written_out", [True, False])
 def test_on_disks_only_what_is_dirty_is_written_out(
     written_out: bool, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
