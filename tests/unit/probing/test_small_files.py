@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.probing import small_files
+from hostprep.probing import evicting, small_files
 from hostprep.probing.epoch import predict
 from hostprep.probing.model import DataSet
 from hostprep.probing.readers import Pass, read_whole_files
@@ -72,7 +72,7 @@ def test_of_files_of_others_only_new_ones_are_written_out(
     names = [str(file) for file in tree(tmp_path, files=80)]
     calls: list[int] = []
     monkeypatch.setattr(page_cache, "resident_share", lambda *_, **__: None)
-    monkeypatch.setattr(small_files, "_DIRTY_SECONDS", 3600 if new else 0)
+    monkeypatch.setattr(evicting, "_DIRTY_SECONDS", 3600 if new else 0)
     monkeypatch.setattr(os, "fdatasync", calls.append)
     small = measure(names, "dataset", 2, BUDGET, disks=("none",), in_memory=False, dropped=False)
     assert small is not None
