@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hostprep.cuda.judge_delivery import judge_delivery
@@ -21,19 +22,23 @@ _STAGES = Threshold("every stage is carried out", "hostprep: what was not tested
 
 def judge(trace: Trace) -> tuple[Check, ...]:
     """Return the checks of one device's run; what was not reached is a SKIP with its reason."""
-    subject = trace.subject
-    missing = dict(trace.missing)
     checks = judge_device(trace)
     if trace.copies:
         checks += [judge_bandwidth(trace), _call(trace)]
     checks += judge_overlaps(trace)
     checks += judge_delivery(trace)
     if trace.epochs:
-        checks.append(_flat(subject, trace.epochs))
+        checks.append(_flat(trace.subject, trace.epochs))
     if trace.training is not None:
-        checks += judge_training(subject, trace.training)
+        checks += judge_training(trace.subject, trace.training)
     if is_disturbed(trace):
         checks = [_while_busy(check) for check in checks]
+    return (*checks, *_not_all(trace))
+
+
+def _not_all(trace: Trace) -> Iterator[Check]:
+    """Yield what is to be said of stages that broke off, were left out, or are not in the trace."""
+    missing = dict(trace.missing)
     there = {
         "device": trace.device,
         "copies": trace.copies,
@@ -43,33 +48,28 @@ def judge(trace: Trace) -> tuple[Check, ...]:
         "training": trace.training,
     }
     for stage, why in trace.failed:
-        checks.append(
-            Check(
-                f"stage.{stage}",
-                subject,
-                Status.ERROR,
-                f"broke off: {why}",
-                threshold=_STAGES,
-                remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
-            )
+        yield Check(
+            f"stage.{stage}",
+            trace.subject,
+            Status.ERROR,
+            f"broke off: {why}",
+            threshold=_STAGES,
+            remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
         )
         there.pop(stage)
     for stage, found in there.items():
-        if stage in missing or not found:
-            why = missing.get(stage, "the trace has nothing of it")
-            words = f"not (or not all) carried out: {why}"
-            again = "run it again" + (" without --quick" if trace.quick else ", on a quiet machine")
-            checks.append(
-                Check(
-                    f"stage.{stage}",
-                    subject,
-                    Status.SKIP,
-                    words,
-                    threshold=_STAGES,
-                    remedy=f"{cure_for_the_host(why) or 'see what its reason asks for'}; {again}",
-                )
-            )
-    return tuple(checks)
+        if found and stage not in missing:
+            continue
+        why = missing.get(stage, "the trace has nothing of it")
+        again = "run it again" + (" without --quick" if trace.quick else ", on a quiet machine")
+        yield Check(
+            f"stage.{stage}",
+            trace.subject,
+            Status.SKIP,
+            f"not (or not all) carried out: {why}",
+            threshold=_STAGES,
+            remedy=f"{cure_for_the_host(why) or 'see what its reason asks for'}; {again}",
+        )
 
 
 def _call(trace: Trace) -> Check:

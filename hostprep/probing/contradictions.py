@@ -166,7 +166,8 @@ def _too_fast(measured: Measured) -> list[Reason]:
     ):
         text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
         return [Reason("random_too_fast", f"{text}: a cache answered", of)]
-    if _at_memory_speed(single) and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
+    alike = measured.run("read", 1) or sequential
+    if _at_memory_speed(single) and single.bytes_per_s >= PASS_SHARE * alike.bytes_per_s:
         text = "random 4 KiB reads were as fast as sequential ones: a cache answered"
         return [Reason("random_too_fast", text, of)]
     return []
@@ -208,11 +209,6 @@ def _as_from_memory(small: SmallFiles) -> bool:
         return False
     as_many = several.files_per_s >= PASS_SHARE * cached.files_per_s
     return as_many and one.latency.p50 <= _AS_CACHED_AT_MOST * cached.latency.p50
-
-
-def _first(measured: Measured, default: FioRun) -> float:
-    """Return the sequential rate at depth 1, to which random reads at depth 1 compare."""
-    return (measured.run("read", 1) or default).bytes_per_s
 
 
 def _of_cache(measured: Measured, run: FioRun) -> list[Reason]:

@@ -33,6 +33,9 @@ def predict(
     if sequential is not None:
         cold = max(cold, size_bytes / max(sequential.bytes_per_s, best.bytes_per_s))
     cached = _from_memory(small.cached, dataset.files, mean)
+    if cached is not None:
+        # No file takes longer without its disk: others had the processors in that short pass.
+        cached = min(cached, cold)
     staged = _from_memory(small.staged, dataset.files, mean)
     share = min(1.0, memory_bytes / size_bytes) if size_bytes else 1.0
     low, high = lru_hit_rate(share), share

@@ -84,8 +84,8 @@ class Phases:
 
     def run(self) -> Measured:
         """Go through the phases."""
-        self.observer.phase("counting files", self.part(_SCAN))
-        found = self.count(self.part(_SCAN))
+        self.observer.phase("counting files", self.clock.part(_SCAN))
+        found = self.count(self.clock.part(_SCAN))
         with ExitStack() as stack:
             folder, note = None, None
             try:
@@ -103,12 +103,12 @@ class Phases:
         here += found.sample[:_ASKED_FILES]
         # Asked only where disks count what they deliver: nowhere else is it held against that.
         compressed = bool(self.disks) and kept_compressed(
-            self.storage.fstype, here, self.part(_SIZES)
+            self.storage.fstype, here, self.clock.part(_SIZES)
         )
         found = self.count_on(found)
-        self.observer.phase("adding up sizes", self.part(_SIZES))
+        self.observer.phase("adding up sizes", self.clock.part(_SIZES))
         tells_holes = self.storage.fstype in PLAIN
-        dataset = measure_size(found, self.part(_SIZES), tells_holes=tells_holes)
+        dataset = measure_size(found, self.clock.part(_SIZES), tells_holes=tells_holes)
         return Measured(
             storage=self.storage,
             settings=self.settings,
@@ -150,7 +150,7 @@ class Phases:
             why = "the files here are too large to finish many of them"
             if not _too_few(small):
                 return small, None, None
-            dataset_note = refusal(found.sample[:_ASKED_FILES], self.part(_EVICT))
+            dataset_note = refusal(found.sample[:_ASKED_FILES], self.clock.part(_EVICT))
         shards = small is not None and small.mean_bytes >= LARGE_BYTES
         if folder is not None:
             made, made_note = self.make_and_read_small(folder)
@@ -179,8 +179,8 @@ class Phases:
 
     def count_on(self, found: Found) -> Found:
         """Count again with the time that is left, where it did not suffice at first."""
-        left = self.clock.left(self.part(_SIZES))
-        if found.complete or left <= self.part(_SCAN):
+        left = self.clock.left(self.clock.part(_SIZES))
+        if found.complete or left <= self.clock.part(_SCAN):
             return found
         self.observer.phase("counting files again", left)
         return self.count(left)
@@ -194,23 +194,16 @@ class Phases:
             tell=lambda files: self.observer.progress(f"{files:,} files"),
         )
 
-    def part(self, share: float, *, elastic: bool = False, keep: float = 0.0) -> float:
-        """Return a share of the time, in seconds, or what is left where that is less."""
-        return self.clock.part(share, elastic=elastic, keep=keep)
-
-    def room(self, share: float) -> int:
-        """Return a share of the space that may be used."""
-        return room(self.storage, self.settings, share)
-
     def make_and_read_small(self, folder: OwnFolder) -> tuple[SmallFiles | None, str | None]:
         """Make small files and read them; None with the reason where that cannot be."""
-        seconds = self.part(_MAKE, keep=self.for_large())
+        seconds = self.clock.part(_MAKE, keep=self.for_large())
         self.observer.phase("making small files", seconds)
         # They go at once: they may have taken the last inodes, and their room is the large file's.
         with ExitStack() as stack:
             try:
                 place = stack.enter_context(folder.inner("small"))
-                names = small_files.make_files(place, self.room(MADE_SHARE), seconds)
+                allowed = room(self.storage, self.settings, MADE_SHARE)
+                names = small_files.make_files(place, allowed, seconds)
             except OSError as error:
                 return None, f"none could be made here ({error.strerror})"
             if len(names) < small_files.FEWEST_FILES:
@@ -221,12 +214,12 @@ class Phases:
         self, names: Sequence[str], source: str, at: int | None = None
     ) -> SmallFiles | None:
         """Read small files, cold and warm; ``at`` is open, and the folder that they begin at."""
-        warm = self.part(_WARM, elastic=True)
+        warm = self.clock.part(_WARM, elastic=True)
         after = self.for_large() + _WARM_STEPS * warm
         budget = small_files.Budget(
-            evict=self.part(_EVICT, keep=after),
-            one_reader=self.part(_ONE, elastic=True, keep=after),
-            several=self.part(_SEVERAL, elastic=True, keep=after),
+            evict=self.clock.part(_EVICT, keep=after),
+            one_reader=self.clock.part(_ONE, elastic=True, keep=after),
+            several=self.clock.part(_SEVERAL, elastic=True, keep=after),
             warm=warm,
             arrived_by=self.clock.by(after),
         )
@@ -246,21 +239,22 @@ class Phases:
 
     def for_large(self) -> float:
         """Return the seconds that are kept for the large file, and for what comes after it."""
-        return self.part(_LAYOUT, elastic=True) + _FIO_SECONDS + self.part(_SIZES)
+        return self.clock.part(_LAYOUT, elastic=True) + _FIO_SECONDS + self.clock.part(_SIZES)
 
     def lay_out(self, folder: OwnFolder) -> tuple[Layout | None, str | None]:
         """Write the test file; None with the reason where that cannot be."""
-        after = _FIO_LEAST_SECONDS + self.part(_SIZES)
-        seconds, room = self.part(_LAYOUT, elastic=True, keep=after), self.room(1)
-        if room < SMALLEST_BYTES:
-            return None, f"only {format_bytes(room)} may be used here"
+        after = _FIO_LEAST_SECONDS + self.clock.part(_SIZES)
+        seconds = self.clock.part(_LAYOUT, elastic=True, keep=after)
+        allowed = room(self.storage, self.settings)
+        if allowed < SMALLEST_BYTES:
+            return None, f"only {format_bytes(allowed)} may be used here"
         self.observer.phase("writing a test file", seconds)
         begun = time.monotonic()
         try:
             path = folder.path / "data"
             file = write_file(
                 path,
-                room,
+                allowed,
                 seconds,
                 lambda size_bytes: self.observer.progress(format_bytes(size_bytes)),
                 at=folder.fd,
@@ -287,7 +281,7 @@ class Phases:
 
     def existing(self, found: Found) -> Layout | None:
         """Return the largest file that is here, to be read only; None where all are small."""
-        name = largest(found, self.part(_SIZES), at_least_bytes=SMALLEST_BYTES)
+        name = largest(found, self.clock.part(_SIZES), at_least_bytes=SMALLEST_BYTES)
         if name is None:
             return None
         try:
@@ -300,7 +294,7 @@ class Phases:
         passes = Passes(
             file,
             direct=direct,
-            left=lambda: self.clock.left(self.part(_SIZES)),
+            left=lambda: self.clock.left(self.clock.part(_SIZES)),
             most_seconds=max(LEAST_SECONDS, self.settings.seconds * _FIO),
             disks=self.disks,
             loading_seconds=self.fio_seconds,

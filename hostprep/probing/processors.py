@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.probing.judgement import Reason
-from hostprep.probing.model import FioRun, Measured, SmallRun
+from hostprep.probing.model import FioRun, Load, Measured, SmallRun
 from hostprep.probing.rates import CPU_FULL_AT_LEAST, CPU_SATURATED, CPU_THROTTLED
 
 # Of the periods of a quota: fewer cost less than what a requirement is forgiven.
@@ -29,14 +29,21 @@ def held_back_in_memory(measured: Measured) -> Iterator[Reason]:
     runs += measured.small.cold if measured.small is not None else ()
     for run in runs:
         yield from _throttled(run)
-        load = run.load
-        if load.cpu_busy is None or load.cpu_own is None or load.seconds is None:
-            continue
-        others = load.cpu_busy - load.cpu_own
-        full = load.cpu_busy >= CPU_FULL_AT_LEAST and load.seconds >= _COUNTED_SECONDS
-        if full and others > _OTHERS_AT_MOST:
+        if others := others_had(run.load):
             text = f"other programs had {others:.0%} of the processors during {run.words}"
             yield Reason(CPU_SATURATED, f"{text}: memory may give more", run.of)
+
+
+def others_had(load: Load) -> float | None:
+    """Return the share that others had of processors that could do no more.
+
+    None where it is little, or where nobody can tell whose they were.
+    """
+    if load.cpu_busy is None or load.cpu_own is None or load.seconds is None:
+        return None
+    others = load.cpu_busy - load.cpu_own
+    full = load.cpu_busy >= CPU_FULL_AT_LEAST and load.seconds >= _COUNTED_SECONDS
+    return others if full and others > _OTHERS_AT_MOST else None
 
 
 def _throttled(run: FioRun | SmallRun) -> Iterator[Reason]:

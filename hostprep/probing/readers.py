@@ -73,6 +73,28 @@ class Pass:
     fault: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one reader did with its share of the names; a file has the same place in four lists.
+
+    ``ends`` are counted from the common beginning, without what is no reading; ``indices`` are
+    places in the share. The ``first`` so many were read for the first time. ``cut`` is a file that
+    the time did not suffice for: when, how many bytes, which share of it. ``through``: it came to
+    the end of its names before the time was over, and read none again.
+    """
+
+    seconds: array[float]
+    ends: array[float]
+    sizes: array[int]
+    indices: array[int]
+    first: int
+    cut: tuple[float, int, float] | None
+    through: bool
+    unreadable: int
+    empty: int
+    fault: str | None
+
+
 def read_whole_files(
     names: Sequence[str],
     readers: int,
@@ -87,8 +109,9 @@ def read_whole_files(
     ``at`` is a descriptor of the folder that they begin at. A file that is not finished in time
     is none of the ``names``. Readers that are through before ``at_least_seconds`` begin anew until
     then, and take each file out of memory before: it tells whether the rate lasts, without a pause
-    in which a limit would forget what it has let through. ``tell`` is called now and then. Raises
-    ``HostprepError`` where a reader hangs, dies, or cannot be started.
+    in which a limit would forget what it has let through. With 0 nobody asks whether it does:
+    memory has no such limit. ``tell`` is called now and then. Raises ``HostprepError`` where a
+    reader hangs, dies, or cannot be started.
     """
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
@@ -97,7 +120,7 @@ def read_whole_files(
     context = multiprocessing.get_context("fork")
     begin = time.monotonic() + _START_DELAY_SECONDS
     children: dict[Connection, tuple[int, Any]] = {}
-    results: dict[int, dict[str, Any]] = {}
+    results: dict[int, _Told] = {}
     try:
         for number, share in enumerate(shares):
             try:
@@ -133,56 +156,55 @@ def read_whole_files(
             pipe.close()
             child.terminate()
             child.join(1)
-    return _together(shares, [results[number] for number in range(readers)])
+    told = [results[number] for number in range(readers)]
+    done = _together(shares, told)
+    return _lasting(done, told) if at_least_seconds else done
 
 
-def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pass:
+def _together(shares: list[Sequence[str]], results: list[_Told]) -> Pass:
     names: list[str] = []
     seconds, sizes = array("d"), array("q")
     files_per_s = bytes_per_s = wall = 0.0
     again_bytes = cut_bytes = 0
     # From the first reader's end on, the others have the machine to themselves.
     together = min(
-        (one["ends"][one["first"] - 1] for one in results if one["all"] and one["first"]),
-        default=inf,
+        (one.ends[one.first - 1] for one in results if one.through and one.first), default=inf
     )
-    for share, result in zip(shares, results, strict=True):
-        first = result["first"]
-        names += [share[index] for index in result["indices"][:first]]
-        seconds += result["seconds"][:first]
-        sizes += result["sizes"][:first]
-        again_bytes += sum(result["sizes"][first:])
-        count = bisect_right(result["ends"][:first], together)
-        read, took = sum(result["sizes"][:count]), result["ends"][count - 1] if count else 0.0
-        if result["cut"] and result["cut"][0] <= together:
-            took, size, share_read = result["cut"]
+    for share, one in zip(shares, results, strict=True):
+        names += [share[index] for index in one.indices[: one.first]]
+        seconds += one.seconds[: one.first]
+        sizes += one.sizes[: one.first]
+        again_bytes += sum(one.sizes[one.first :])
+        whole = bisect_right(one.ends[: one.first], together)
+        read, took = sum(one.sizes[:whole]), one.ends[whole - 1] if whole else 0.0
+        count = float(whole)
+        if one.cut and one.cut[0] <= together:
+            took, size, share_read = one.cut
             count, read, cut_bytes = count + share_read, read + size, cut_bytes + size
         if took:
             files_per_s += count / took
             bytes_per_s += read / took
             wall = max(wall, took)
-    unreadable, empty = (
-        sum(result[kind] for result in results) for kind in ("unreadable", "empty")
-    )
-    done = Pass(
+    unreadable = sum(one.unreadable for one in results)
+    empty = sum(one.empty for one in results)
+    return Pass(
         tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty,
-        again_bytes, cut_bytes, fault=next(filter(None, (one["fault"] for one in results)), None),
+        again_bytes, cut_bytes, fault=next(filter(None, (one.fault for one in results)), None),
     )  # fmt: skip
-    return _lasting(done, results)
 
 
-def _lasting(done: Pass, results: list[dict[str, Any]]) -> Pass:
+def _lasting(done: Pass, results: list[_Told]) -> Pass:
     """Return the pass with the rates that last, where it began by faster ones.
 
     They are taken from one file's end to another's: a limit has them come in bunches. And they must
     be the lower by files as well as by bytes, for files are of different sizes.
     """
-    ended = [result["ends"][-1] for result in results if result["ends"]]
+    ended = [one.ends[-1] for one in results if one.ends]
     begin, end = _EARLY_SHARE * max(ended, default=0.0), min(ended, default=0.0)
     later = sorted(
         each
-        for result in results
-        for each in zip(result["ends"], result["sizes"], result["seconds"], strict=True)
+        for one in results
+        for each in zip(one.ends, one.sizes, one.seconds, strict=True)
         if begin < each[0] <= end
     )
     took = later[-1][0] - later[0][0] if later else 0.0
@@ -222,9 +244,9 @@ def _reader(
     unreadable = empty = 0
     fault: str | None = None
     aside = 0.0  # what is no part of reading
-    cut: tuple[float, int, float] | None = None  # of a file: when, how many bytes, which share
+    cut: tuple[float, int, float] | None = None
     first: int | None = None  # how many were read when all had been
-    all_read = True
+    through = True
     buffer = memoryview(bytearray(BUFFER_BYTES))
     time.sleep(max(0.0, begin - time.monotonic()))
     for index in itertools.count():
@@ -234,7 +256,7 @@ def _reader(
         if first is not None:
             if not first or started >= again_until:
                 break
-            all_read = False
+            through = False
         name = names[index % len(names)]
         if first is not None:
             page_cache.evict(name, written_out=True, at=at)
@@ -242,7 +264,7 @@ def _reader(
             started = time.monotonic()
             aside += started
         if started >= end:
-            all_read = False
+            through = False
             break
         try:
             size, whole = _read_whole(name, at, buffer, end)
@@ -252,7 +274,7 @@ def _reader(
             continue
         now = time.monotonic()
         if size < whole:
-            all_read = False
+            through = False
             if first is None:
                 cut = now - begin - aside, size, size / whole
             break
@@ -263,20 +285,8 @@ def _reader(
         ends.append(now - begin - aside)
         sizes.append(size)
         indices.append(index)
-    pipe.send(
-        {
-            "seconds": seconds,
-            "ends": ends,
-            "sizes": sizes,
-            "indices": indices,
-            "first": len(ends) if first is None else first,
-            "cut": cut,
-            "all": all_read,
-            "unreadable": unreadable,
-            "fault": fault,
-            "empty": empty,
-        }
-    )
+    first = len(ends) if first is None else first
+    pipe.send(_Told(seconds, ends, sizes, indices, first, cut, through, unreadable, empty, fault))
 
 
 def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:

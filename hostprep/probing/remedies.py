@@ -5,6 +5,7 @@ from __future__ import annotations
 from hostprep.host.block import StorageClass
 from hostprep.probing.judgement import Behaviour, Judged, Need, Remedy
 from hostprep.probing.model import LARGE_BYTES, SMALL_FILES, Measured
+from hostprep.probing.processors import others_had
 from hostprep.probing.rates import PASS_SHARE
 from hostprep.units import format_bytes, format_rate
 
@@ -63,4 +64,8 @@ def _to_memory(measured: Measured, required: float) -> Remedy:
     if small.staged is None:
         return Remedy(action, None, f"the data's {format_bytes(size)} fit; the rate is unmeasured")
     why = f"the data's {format_bytes(size)} fit; measured {format_rate(small.staged.bytes_per_s)}"
-    return Remedy(action, small.staged.bytes_per_s >= required, why)
+    enough = small.staged.bytes_per_s >= required
+    if not enough and (others := others_had(small.staged.load)):
+        why += f", while other programs had {others:.0%} of the processors"
+        return Remedy(action, None, why)
+    return Remedy(action, enough, why)

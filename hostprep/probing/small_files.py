@@ -7,13 +7,15 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.probing.counters import Meter
+from hostprep.probing.evicting import evict, in_time, share_in_memory
 from hostprep.probing.folder import own_folder
 from hostprep.probing.model import SMALL_FILES, Fewer, SmallFiles, SmallRun
 from hostprep.probing.readers import (
@@ -33,9 +35,7 @@ MADE_FILES = 3000
 # ImageNet's training images, about: log-normal, median 98 kB, mean 111 kB.
 _MADE_MEDIAN_BYTES = 98_000
 _MADE_SIGMA = 0.5
-_LOOKED_AT_FILES = 64
 _IN_MEMORY = 0.02
-_EVICTED_FILES_AT_MOST = 40_000
 _WARM_BYTES = 256 * MIB
 STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
@@ -86,6 +86,9 @@ def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
                 os.write(fd, pool[start : start + size])
                 if len(names) % 64 == 0:
                     os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
+                # It begins to be written out: who takes it out of memory later need not wait.
+                with suppress(OSError):
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -119,13 +122,13 @@ def measure(
     half = len(names) // 2
     alone, together = list(names[:half]), list(names[half:])
     metadata_cold = not in_memory
-    share = None if in_memory else _look(alone, at, budget.evict)
+    share = None if in_memory else share_in_memory(alone, at, budget.evict)
     if not in_memory and (share is None or share > _IN_MEMORY or source == "made"):
         # Only what was taken out may be read then. Doing so reads every inode; files that are not
         # in memory at all are therefore left alone, so that their inodes are cold too.
         metadata_cold = dropped and source != "made"
-        alone, together = _evict(alone, together, at, budget)
-        share = _look(alone, at, budget.evict)
+        alone, together = evict(alone, together, at, budget.evict, on_disks=bool(disks))
+        share = share_in_memory(alone, at, budget.evict)
 
     steady = 0.0 if in_memory else _STEADY_SECONDS
     first = _run(alone, at, 1, budget.one_reader, disks, tell, steady)
@@ -206,40 +209,11 @@ def _cached(
     # drops those of a file that is opened again, unless its server wants them kept.
     warm = [
         name
-        for name in _in_time(warm, seconds)
+        for name in in_time(warm, seconds)
         if page_cache.resident_share([name], at=at) in (None, 1)
     ]
     result = _run(_again(warm), at, readers, seconds, (), tell)
     return result[0] if result else None, bool(warm)
-
-
-def _look(names: Sequence[str], at: int | None, seconds: float) -> float | None:
-    """Return the share of some files' pages that is in memory; the last ones, read last."""
-    return page_cache.resident_share(_in_time(names[-_LOOKED_AT_FILES:], seconds), at=at)
-
-
-def _in_time(names: Sequence[str], seconds: float) -> Iterator[str]:
-    """Yield the names, at least one, until ``seconds`` are over.
-
-    To ask about a file is to open it: on a server that takes as long as a request does.
-    """
-    deadline = time.monotonic() + seconds
-    for name in names:
-        yield name
-        if time.monotonic() > deadline:
-            return
-
-
-def _evict(
-    alone: list[str], together: list[str], at: int | None, budget: Budget
-) -> tuple[list[str], list[str]]:
-    """Take files out of memory, in turn from both lists; return those that were."""
-    most = min(len(alone), len(together), _EVICTED_FILES_AT_MOST // 2)
-    count = 0
-    for count, name in enumerate(_in_time(alone[:most], budget.evict), start=1):
-        page_cache.evict(name, at=at)
-        page_cache.evict(together[count - 1], at=at)
-    return alone[:count], together[:count]
 
 
 def _run(

@@ -29,6 +29,14 @@ def test_an_epoch_in_three_states_and_the_band() -> None:
     assert epoch.next_high_seconds == pytest.approx(100 - 98 * 0.1534, abs=0.01)
 
 
+def test_from_memory_no_epoch_takes_longer_than_the_first() -> None:
+    """Where others had the processors while files were read from there."""
+    small = small_files(cold=(small_run(8, 400),), cached=small_run(8, 100))
+    epoch = predict(DataSet(4000, True, None), small, 1 << 40)
+    assert epoch.cold_seconds == pytest.approx(10)
+    assert epoch.cached_seconds == epoch.next_low_seconds == epoch.cold_seconds
+
+
 def test_what_never_stays_in_memory_takes_each_epoch_as_long_as_the_first() -> None:
     small = small_files(
         cold=(small_run(8, 400),), cached=small_run(8, 20_000), stays_in_memory=False

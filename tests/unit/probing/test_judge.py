@@ -103,6 +103,22 @@ def test_ram_is_not_promised_for_data_whose_size_nobody_knows() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("files_per_s", "cpu_own", "enough"),
+    [(500, 0.2, None), (500, 0.8, False), (2000, 0.2, True)],
+)
+def test_ram_is_not_called_too_slow_where_others_had_the_processors(
+    files_per_s: float, cpu_own: float, enough: bool | None
+) -> None:
+    load = Load(1.0, None, seconds=0.5, cpu_own=cpu_own)
+    small = small_files(staged=small_run(8, files_per_s, load=load))
+    judgement = judge(measured(small=small), parse_need("1000"))
+    assert judgement.verdict is Verdict.FAIL
+    (to_ram,) = [each for each in judgement.remedies if each.action.startswith("stage to RAM")]
+    assert to_ram.enough is enough
+    assert ("while other programs had 80% of the processors" in to_ram.why) is (enough is None)
+
+
 def test_far_storage_is_told_to_read_with_more_workers_first() -> None:
     far = measured(
         storage=storage(StorageClass.NETWORK, ()), fio=four_runs(90, 100, 3000, p50=0.01)

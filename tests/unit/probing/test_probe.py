@@ -54,10 +54,10 @@ def test_a_path_that_hangs_is_left_in_time(tmp_path: Path, monkeypatch: pytest.M
 def test_storage_that_goes_while_it_is_measured_is_a_sentence(
     code: int, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(_: Phases, __: float) -> int:
+    def gone(*_: object) -> int:
         raise OSError(code, os.strerror(code), str(tmp_path))
 
-    monkeypatch.setattr(Phases, "room", gone)
+    monkeypatch.setattr("hostprep.probing.phases.room", gone)
     with pytest.raises(HostprepError, match=os.strerror(code)) as error:
         probe(target(str(tmp_path)), Settings(5, MIB), Silent())
     assert error.value.exit_code == exit_code
@@ -68,7 +68,7 @@ def test_storage_that_hangs_while_it_is_measured_may_keep_the_test_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hostprep.probing.probe._SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(Phases, "room", lambda *_: time.sleep(60))
+    monkeypatch.setattr("hostprep.probing.phases.room", lambda *_: time.sleep(60))
     with pytest.raises(NoAnswer, match="stopped answering") as error:
         probe(target(str(tmp_path)), Settings(5, MIB), Silent())
     assert "A hidden folder with test data may still be there" in error.value.message

@@ -162,6 +162,13 @@ def test_what_a_limit_lets_through_at_once_is_not_the_rate(
     assert min(done.later_seconds) > 0.009
 
 
+def test_of_memory_nobody_asks_whether_its_rate_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no limit: a rate that others make slower later is no credit that was used up."""
+    done = read_behind(Limited(1_000_000, 10_000_000), monkeypatch, ALIKE, 0.0)
+    assert (done.early_files_per_s, len(done.later_seconds)) == (None, 0)
+    assert done.files_per_s == pytest.approx(30 / done.wall_seconds)
+
+
 @pytest.mark.parametrize("at_least_seconds", [0.0, 1.5])
 def test_a_rate_that_lasts_is_that_of_the_first_time(
     at_least_seconds: float, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.probing import small_files
+from hostprep.probing import evicting, small_files
 from hostprep.probing.epoch import predict
 from hostprep.probing.model import DataSet
 from hostprep.probing.readers import Pass, read_whole_files
@@ -62,6 +62,46 @@ def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
         measure(names[0:8:2], "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
         is None
     )
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_of_files_of_others_only_new_ones_are_written_out(
+    new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether these are in memory is told to nobody else."""
+    names = [str(file) for file in tree(tmp_path, files=80)]
+    calls: list[int] = []
+    monkeypatch.setattr(page_cache, "resident_share", lambda *_, **__: None)
+    monkeypatch.setattr(evicting, "_DIRTY_SECONDS", 3600 if new else 0)
+    monkeypatch.setattr(os, "fdatasync", calls.append)
+    small = measure(names, "dataset", 2, BUDGET, disks=("none",), in_memory=False, dropped=False)
+    assert small is not None
+    assert len(calls) == (80 if new else 0)
+
+
+@pytest.mark.parametrize("written_out", [True, False])
+def test_on_disks_only_what_is_dirty_is_written_out(
+    written_out: bool, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each that is, a disk empties its own cache: few could be taken out, and read cold."""
+    names = [str(file) for file in tree(disk_folder, files=80)]
+    if page_cache.resident_share(names) is None:
+        pytest.skip("residency is not told here")
+    if written_out:
+        page_cache.write_out(str(disk_folder))
+    calls: list[int] = []
+    fdatasync = os.fdatasync
+
+    def counted(fd: int) -> None:
+        calls.append(fd)
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    small = measure(names, "dataset", 2, BUDGET, disks=("none",), in_memory=False, dropped=False)
+    assert small is not None
+    assert small.cached_share == 0
+    if written_out:  # else somebody may have called sync meanwhile
+        assert len(calls) < 20
 
 
 def test_what_the_kernel_takes_away_again_is_not_called_cached(
@@ -157,3 +197,17 @@ def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) ->
     assert sum(sizes) <= 40 * MIB
     assert sum(sizes) / len(sizes) == pytest.approx(111_000, rel=0.1)
     assert min(sizes) >= 4 * KIB and max(sizes) <= MIB
+
+
+def test_made_files_are_written_out_while_others_are_made(disk_folder: Path) -> None:
+    """Else each is waited for when it is taken out of memory, and few are read cold."""
+    at = os.open(disk_folder, os.O_RDONLY)
+    names = make_files(at, 10 * MIB, 60)
+    if page_cache.resident_share(names, at=at) is None:
+        pytest.skip("residency is not told here")
+    time.sleep(2)
+    for name in names:
+        page_cache.evict(name, written_out=True, at=at)
+    share = page_cache.resident_share(names, at=at)
+    os.close(at)
+    assert share is not None and share < 0.5
