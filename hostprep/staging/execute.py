@@ -30,9 +30,7 @@ _MOST_PROCESSES = 16
 def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Observer) -> Copied:
     """Copy what ``files`` says into the private tree, verified as asked, and journal it.
 
-    ``files`` are those of the run's ``plan``, or some that are copied once more. A few of a source
-    that answers from memory are worth no worker process; but of one that is served, and may cease
-    to answer, this process reads nothing: it could not be interrupted then.
+    ``files`` are those of the run's ``plan``, or some that are copied once more.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
     """
@@ -51,19 +49,17 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     )
     copied = Copied()
     meter = ProcessorMeter()
-    few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
-    here = few and (plan.answers_from_memory or reading.readers == 1)
-    here = here and not (gentle or plan.served)
-    processes = 0 if here else reading.processes
+    processes = most = reading.processes
+    governor = None
+    if _needs_no_workers(plan, files):
+        processes = most = 0
+    elif reading.may_grow:
+        most = max(processes, _MOST_PROCESSES)
+        governor = Governor(reading.readers, most * reading.threads)
+    elif reading.adapts:
+        governor = Governor(reading.readers)
     try:
-        most = max(reading.processes, _MOST_PROCESSES) if reading.may_grow and not here else None
         with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
-            tasks = Tasks(pool, copied)
-            governor = None
-            if most is not None:
-                governor = Governor(reading.readers, most * reading.threads)
-            elif reading.adapts and not here:
-                governor = Governor(reading.readers)
 
             def tick() -> None:
                 parts, size_bytes = pool.effort()
@@ -74,7 +70,7 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
                     now = monotonic()
                     pool.readers = governor.update(now, parts, size_bytes, pool.at_work)
 
-            pool.run(tasks.all(files, reading), tick)
+            pool.run(Tasks(pool, copied).all(files, reading), tick)
             meter.workers_wait(pool.pids)
         if governor is not None:
             copied.readers = governor.settled
@@ -83,6 +79,18 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     observer.progress(copied.files, copied.data_bytes)
     copied.processors = meter.time()
     return copied
+
+
+def _needs_no_workers(plan: StagePlan, files: CopyPlan) -> bool:
+    """Whether this process may copy: a few files, and the source answers for sure.
+
+    Of one that is served, and may cease to answer, it reads nothing: it could not be interrupted
+    then.
+    """
+    if plan.served or plan.request.gentle:
+        return False
+    few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
+    return few and (plan.answers_from_memory or plan.reading.readers == 1)
 
 
 def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Observer) -> None:

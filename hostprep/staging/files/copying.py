@@ -19,9 +19,6 @@ from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import TARGET_CANNOT, Entry
 from hostprep.staging.tree import entry_of
 
-_RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 # An entry as it was copied, and the hex hash of a file or the target of a symlink.
 Copy = tuple[Entry, str | None]
 
@@ -143,21 +140,6 @@ def leads_out(directory: str, content: str) -> bool:
         return False
     path = os.path.normpath(f"{directory}/{content}" if directory else content)
     return content.startswith("/") or path == ".." or path.startswith("../")
-
-
-def open_range_target(entry: Entry, target_dir: int) -> int:
-    """Open the target of a file that is copied in ranges, its final size set.
-
-    Several workers do this for the same file in any order; the mode stays private until the end.
-    """
-    with holding(THIS_NAME, entry.name):
-        target = os.open(entry.name, _RANGE_FLAGS, 0o600, dir_fd=target_dir)
-    st = os.fstat(target)
-    if not stat.S_ISREG(st.st_mode):
-        os.close(target)
-        raise OSError(errno.EEXIST, "something that is no file is in the way", entry.name)
-    os.ftruncate(target, entry.size)
-    return target
 
 
 def check_unchanged(entry: Entry, st: os.stat_result) -> None:

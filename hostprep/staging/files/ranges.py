@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.holding import FOLDER_NAME, THIS_NAME, holding, is_unholdable
@@ -13,7 +14,7 @@ from hostprep.staging.model import Entry
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import DirCache, join
 
-_FINISH_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def copy(
@@ -37,7 +38,7 @@ def copy(
         try:
             with holding(FOLDER_NAME, directory):
                 target_dir = target_tree.fd(directory)
-            target = copying.open_range_target(entry, target_dir)
+            target = open_target(entry, target_dir)
             try:
                 found = transfer.copy_range(
                     source, target, offset, length, style, buffer, shared=True
@@ -57,6 +58,21 @@ def copy(
         return b"", "differs"
 
 
+def open_target(entry: Entry, target_dir: int) -> int:
+    """Open the target of a file, its final size set.
+
+    Several workers do this for the same file in any order; the mode stays private until the end.
+    """
+    with holding(THIS_NAME, entry.name):
+        target = os.open(entry.name, _FLAGS | os.O_CREAT, 0o600, dir_fd=target_dir)
+    st = os.fstat(target)
+    if not stat.S_ISREG(st.st_mode):
+        os.close(target)
+        raise OSError(errno.EEXIST, "something that is no file is in the way", entry.name)
+    os.ftruncate(target, entry.size)
+    return target
+
+
 def finish(
     directory: str, entry: Entry, source_tree: DirCache, target_tree: DirCache, style: CopyStyle
 ) -> str | None:
@@ -71,7 +87,7 @@ def finish(
             st = os.fstat(source)
             copying.check_unchanged(entry, st)
             transfer.check_ends(source, entry.size)
-            target = os.open(entry.name, _FINISH_FLAGS, dir_fd=target_dir)
+            target = os.open(entry.name, _FLAGS, dir_fd=target_dir)
             try:
                 copy_metadata(st, source, target, style)
             finally:

@@ -18,7 +18,7 @@ from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, 
 from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.settling import settle
-from hostprep.staging.files.small import Unusual, copy_link, copy_small
+from hostprep.staging.files.small import Unusual, copy_link, copy_small, finish_new
 from hostprep.staging.model import Entry
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
@@ -138,15 +138,20 @@ class Copier:
             journal.append((directory, done))
             problems = len(tally.problems)
             try:
-                self._copy_below(directory, entries, done, tally)
+                if opened := self._opened(directory, entries, tally):
+                    self._copy_below(directory, opened, entries, done, tally)
             except OSError:
                 self.record(journal)
                 raise
             tally.files += len(done)
-            if len(tally.problems) > problems:
+            if opened is None or len(tally.problems) > problems:
                 tally.unfinished.add(directory)
-            elif last[directory] == index and directory in finishing:
-                self._finish(directory, Entry._make(finishing[directory]), tally)
+            elif (
+                last[directory] == index
+                and directory in finishing
+                and directory not in tally.unfinished
+            ):
+                self._finish(directory, opened, Entry._make(finishing[directory]), tally)
             if monotonic() >= due:
                 self.record(journal)
                 journal.clear()
@@ -159,11 +164,40 @@ class Copier:
         finished = list(tally.unfinished), tally.modes
         return tally.files, sizes, total, tally.problems, tally.linked, outward, lost, finished
 
-    def _finish(self, directory: str, entry: Entry, tally: _Tally) -> None:
+    def _opened(
+        self, directory: str, entries: list[Plain], tally: _Tally
+    ) -> tuple[int, int] | None:
+        """Open a directory of the source and of the target, or note why ``entries`` cannot be had.
+
+        Raises OSError for what concerns the whole run.
+        """
+        assert self._target is not None
+        try:
+            source_dir = self._source.fd(directory)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            tally.problems.extend((join(directory, item[0]), reason) for item in entries)
+            return None
+        try:
+            with holding(FOLDER_NAME, directory):
+                return source_dir, self._target.fd(directory)
+        except OSError as error:
+            if is_unholdable(error):
+                tally.problems.extend(
+                    (join(directory, item[0]), reason_of(error)) for item in entries
+                )
+                return None
+            # For the whole run, as it is no file's fault: but whose it is has to be told.
+            raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
+
+    def _finish(self, directory: str, opened: tuple[int, int], entry: Entry, tally: _Tally) -> None:
         """Finish a directory in which all is copied; what is in the way is met once more, later."""
         assert self._target is not None
-        if directory in tally.unfinished:
+        try:
+            finish_new(*opened, entry, self.style)
             return
+        except (Unusual, OSError):
+            pass
         try:
             made = finish_directory(directory, entry, self._source, self._target, self.style)
         except OSError:
@@ -173,42 +207,30 @@ class Copier:
                 tally.modes.append((directory, made))
 
     def _copy_below(
-        self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
+        self,
+        directory: str,
+        opened: tuple[int, int],
+        entries: list[Plain],
+        done: list[str],
+        tally: _Tally,
     ) -> None:
         """Copy entries of one directory.
 
         Raises OSError for what concerns the whole run. This loop runs once for each file of a
         data set, so names are looked up outside of it.
         """
-        assert self._target is not None
+        source_dir, target_dir = opened
         ahead, style, term_of = self._ahead, self.style, digest.terms_below(directory)
         counters = style.counters
-        try:
-            source_dir = self._source.fd(directory)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            tally.problems.extend((join(directory, item[0]), reason) for item in entries)
-            return
-        try:
-            with holding(FOLDER_NAME, directory):
-                target_dir = self._target.fd(directory)
-        except OSError as error:
-            if is_unholdable(error):
-                tally.problems.extend(
-                    (join(directory, item[0]), reason_of(error)) for item in entries
-                )
-                return
-            # For the whole run, as it is no file's fault: but whose it is has to be told.
-            raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
         for item in entries:
             if self.stopping:
                 break
             try:
-                opened = None if ahead is None else ahead.take(directory, item[0])
+                asked = None if ahead is None else ahead.take(directory, item[0])
                 content = (
                     copy_link(item, source_dir, target_dir, style)
                     if S_ISLNK(item[1])
-                    else copy_small(item, source_dir, target_dir, style, opened)
+                    else copy_small(item, source_dir, target_dir, style, asked)
                 )
                 counters[0] += 1
                 counters[1] += item[2]

@@ -19,9 +19,9 @@ class Job:
 
     ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
     which every worker writes a journal of its own, None for none. The target is ``in_ram`` where no
-    disk is behind it. ``look_ahead`` asks the disk for
-    files before their turn; ``from_server`` has directories lstat-ed as they are listed (see
-    ``tree.list_if_few``), where each question takes its time.
+    disk is behind it. ``look_ahead`` asks the disk for files before their turn; ``from_server`` has
+    directories lstat-ed as they are listed (see ``tree.list_if_few``), where each question takes
+    its time.
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
     ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
     all have them by the fork, where sent to each of them they would be in memory as often.

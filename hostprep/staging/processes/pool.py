@@ -87,7 +87,6 @@ class Pool:
             if self._job.journal_fd is not None:
                 self._journal = Journal(self._job.journal_fd)
             self._local = Worker(self._job, self._journal, share_descriptors(1))
-
         try:
             self._start(self._processes)
         except NoProcess as error:

@@ -103,3 +103,43 @@ def test_a_mode_that_the_target_made_another_one_is_told(
 ) -> None:
     monkeypatch.setattr(copier, "finish_directory", lambda *_: 0o700)
     assert trees.copy(["a/one"], ["a"]) == ([], [("a", 0o700)])
+
+
+def test_most_are_finished_the_quick_way(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    folder = trees.source / "a"
+    if os.geteuid() == 0:
+        os.chown(folder, 3, 4)
+    folder.chmod(0o1751)
+    os.utime(folder, ns=(LONG_AGO_NS + 1, LONG_AGO_NS))
+    monkeypatch.setattr(copier, "finish_directory", fail)
+    assert trees.copy(["a/one", "a/two"], ["a"]) == ([], [])
+    wanted, made = os.stat(folder), os.stat(trees.target / "a")
+    for field in ("st_mode", "st_uid", "st_gid", "st_atime_ns", "st_mtime_ns"):
+        assert getattr(made, field) == getattr(wanted, field), field
+
+
+def test_one_that_has_more_is_finished_with_care(trees: Trees) -> None:
+    folder = trees.source / "a"
+    folder.chmod(0o751)
+    try:
+        os.setxattr(folder, "user.of", b"it")
+    except OSError:
+        pytest.skip("the file system of temporary files holds no attributes")
+    os.utime(folder, ns=(5, LONG_AGO_NS))
+    assert trees.copy(["a/one", "a/two"], ["a"]) == ([], [])
+    assert os.getxattr(trees.target / "a", "user.of") == b"it"
+    assert os.stat(trees.target / "a").st_mtime_ns == LONG_AGO_NS
+
+
+def test_one_that_the_quick_way_fails_is_finished_with_care(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(copier, "finish_new", fail)
+    assert trees.copy(["a/one", "a/two"], ["a"]) == ([], [])
+    assert trees.finished("a")

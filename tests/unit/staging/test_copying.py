@@ -200,7 +200,7 @@ def test_a_file_that_goes_on_behind_its_size_is_no_whole_one(in_ranges: bool, pa
     entry = entry_of("version", os.lstat("version", dir_fd=source))
     try:
         if in_ranges:
-            os.close(copying.open_range_target(entry, pair.target_fd))
+            os.close(ranges.open_target(entry, pair.target_fd))
             with DirCache(source) as proc, DirCache(pair.target_fd) as target:
                 assert ranges.finish("", entry, proc, target, pair.style) == "wrong size"
         else:
