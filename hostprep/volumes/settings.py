@@ -56,6 +56,10 @@ def new_size(
         )
     size_bytes = whole_pages(request.size_bytes, facts.page_bytes)
     if request.of_ram and is_same_share(live.size_bytes, size_bytes):
+        has, asked = format_bytes(live.size_bytes), format_bytes(size_bytes)
+        if has != asked:
+            reason = f"it is {has}, within {_SAME_SHARE:.0%} of the {asked} that were asked for"
+            unchanged.append(Unchanged(f"size of {live.path}", reason))
         return live.size_bytes
     if size_bytes >= live.size_bytes:
         return size_bytes

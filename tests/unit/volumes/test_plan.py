@@ -340,6 +340,10 @@ def test_a_percentage_of_the_ram_is_what_it_was_but_for_a_little() -> None:
     share = replace(REQUEST, of_ram=True)
     for more in (-4096, 0, 80 * MIB):
         assert plan_volume(replace(share, size_bytes=8 * GIB + more), poor).changes == ()
+    kept = plan_volume(replace(share, size_bytes=8 * GIB + 80 * MIB), poor).unchanged
+    assert kept[0].reason == "it is 8.00 GiB, within 1% of the 8.08 GiB that were asked for"
+    alike = plan_volume(replace(share, size_bytes=8 * GIB - 4096), poor).unchanged
+    assert [each.reason for each in alike] == ["it is mounted as wanted"]
     assert "grow" in actions(replace(share, size_bytes=8 * GIB + 90 * MIB), MOUNTED)[0]
     assert "grow" in actions(replace(REQUEST, size_bytes=8 * GIB + 80 * MIB), MOUNTED)[0]
 
