@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from hostprep.errors import Refused
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
 from hostprep.volumes.fstab_file import fstab_path
@@ -48,11 +49,29 @@ def plan_fstab(
     if facts.fstab_obstacle is not None:
         raise facts.fstab_obstacle
     if facts.fstab_entry is None:
+        _check_end(facts.fstab)
         change = Change("fstab", "add a line for the volume", "it should come back at boot")
     else:
         reason = line_difference(facts.fstab_entry, facts.volume_id, options, facts.source)
         change = Change("fstab", "replace the volume's line", reason)
     return options, (change,), ()
+
+
+def _check_end(fstab: bytes) -> None:
+    """Raise ``Refused`` where a power cut has torn the end of fstab, which none of its judges says.
+
+    They refuse the line that comes after it, for "a line that it cannot parse".
+    """
+    if not fstab.endswith(b"\0"):
+        return
+    path = shlex.quote(str(fstab_path()))
+    raise Refused(
+        "fstab ends in NUL bytes, as a power cut leaves a file that was just being written: what"
+        " stood there is lost, and not every program would read a line after them; nothing was"
+        " changed.",
+        f"see what is missing at its end (`cat -v {path}` shows them as ^@), then take them out:"
+        f" sed -i 's/\\x00//g' {path}",
+    )
 
 
 def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str], source: str) -> str:

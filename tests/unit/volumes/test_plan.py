@@ -496,6 +496,17 @@ def test_an_fstab_that_cannot_be_replaced_only_matters_where_it_would_be() -> No
     assert refusal(replace(REQUEST, fstab=True), linked) == "it is a symlink"
 
 
+def test_an_fstab_that_a_power_cut_has_torn_is_refused_for_that() -> None:
+    asked = replace(REQUEST, fstab=True)
+    torn = replace(FRESH, fstab=b"/dev/sda1 / ext4 defaults 0 1\n/dev/sd\0\0\0")
+    refusal = plan_volume(asked, torn).refusal
+    assert refusal is not None and "ends in NUL bytes" in refusal.message
+    assert refusal.hint is not None and r"sed -i 's/\x00//g' /" in refusal.hint
+    assert plan_volume(REQUEST, torn).refusal is None
+    for fstab in (b"", b"a\0b\n", b"a\0\n", LINE + b"\0\0"):  # the last is in the volume's own
+        assert plan_volume(asked, replace(FRESH, fstab=fstab)).refusal is None
+
+
 def test_an_fstab_that_cannot_be_written_only_matters_where_it_would_be() -> None:
     request = replace(REQUEST, fstab=True)
     held = replace(FRESH, fstab_obstacle=Refused("it is immutable"))
