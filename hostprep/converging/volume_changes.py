@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hostprep.converging.model import Change, Kind
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import line_options
+from hostprep.volumes.fstab_line import line_options
 from hostprep.volumes.fstab_plan import RELOAD, line_difference, other_source
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.model import VolumeRequest

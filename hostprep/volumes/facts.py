@@ -16,7 +16,7 @@ from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import in_words
 from hostprep.system.files import replacing_refusal
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
-from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
+from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
@@ -200,14 +200,6 @@ def is_volume(mount: Mount) -> bool:
     fstab, _ = _read_fstab()
     line = our_line(mount.target, fstab or b"")
     return mounted_by_us(mount, read_record(mount.target), line, boot_id())
-
-
-def our_line(path: str, fstab: bytes) -> FstabEntry | None:
-    """Return our own line for a volume at ``path``, if ``fstab`` has one."""
-    for entry in entries(fstab):
-        if entry.is_ours and entry.simple_target == path:
-            return entry
-    return None
 
 
 def aliases(path: str, fstab: bytes) -> frozenset[str]:

@@ -8,8 +8,9 @@ from functools import partial
 
 from hostprep.errors import Refused
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
+from hostprep.volumes.fstab import FstabEntry
 from hostprep.volumes.fstab_file import fstab_path
+from hostprep.volumes.fstab_line import line_options, set_volume
 from hostprep.volumes.model import Change, Unchanged, VolumeRequest
 from hostprep.volumes.options import parse_options
 

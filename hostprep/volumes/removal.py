@@ -20,8 +20,9 @@ from hostprep.system.run import CommandFailed
 from hostprep.units import format_bytes
 from hostprep.volumes.apply import LOCK, FstabEdit, need_root, write_fstab
 from hostprep.volumes.facts import VolumeFacts, check_in_reach, check_in_sight, gather
-from hostprep.volumes.fstab import remove_volume, volume_id_for
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
+from hostprep.volumes.fstab_line import remove_volume
 from hostprep.volumes.fstab_plan import RELOAD, link_warnings
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from hostprep.errors import Refused
 from hostprep.system.systemd import fstab_generator
-from hostprep.volumes.fstab import check_target, set_volume, volume_id_for
+from hostprep.volumes.fstab import volume_id_for
+from hostprep.volumes.fstab_line import check_target, set_volume
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures/fstab").glob("*.fstab"))
 GENERATOR = fstab_generator()

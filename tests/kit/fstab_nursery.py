@@ -21,8 +21,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NoReturn
 
-from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_file import edit_fstab
+from hostprep.volumes.fstab_line import remove_volume, set_volume
 
 PATH = "/mnt/hostprep"
 _PR_SET_CHILD_SUBREAPER = 36

@@ -9,7 +9,7 @@ from hostprep.host.mounts import Mount
 from hostprep.spec import VolumeSpec
 from hostprep.units import GIB
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.model import Huge
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.records import VolumeRecord

@@ -11,7 +11,7 @@ from hostprep.converging.volumes import Freed, Need, VolumeTask, plan_volumes, w
 from hostprep.errors import HostprepError, UsageError
 from hostprep.units import GIB, MIB, PAGE_BYTES
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.model import INODE_BYTES, Huge, LiveVolume
 from hostprep.volumes.paths import Folder, Place, PointKind
 from tests.unit.converging.made import look, mounted, options

@@ -12,8 +12,9 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount
 from hostprep.system.mounting import TmpfsSupport
 from hostprep.volumes import facts
-from hostprep.volumes.facts import gather, is_volume, mounted_by_us, our_line
-from hostprep.volumes.fstab import set_volume, volume_id_for
+from hostprep.volumes.facts import gather, is_volume, mounted_by_us
+from hostprep.volumes.fstab import our_line, volume_id_for
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.model import LiveVolume, VolumeRequest
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, write_record

@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.volumes.fstab import (
-    FstabEntry,
-    check_target,
-    entries,
-    foreign_lines,
-    remove_volume,
-    set_volume,
-    volume_id_for,
-    volume_line,
-)
+from hostprep.volumes.fstab import FstabEntry, entries, foreign_lines, volume_id_for
+from hostprep.volumes.fstab_line import check_target, remove_volume, set_volume, volume_line
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))
 PATH = "/mnt/hostprep"

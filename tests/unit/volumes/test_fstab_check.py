@@ -16,7 +16,8 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.system.run import CommandFailed, Completed
 from hostprep.system.systemd import GeneratedUnits
 from hostprep.volumes import fstab_check
-from hostprep.volumes.fstab import set_volume, volume_id_for
+from hostprep.volumes.fstab import volume_id_for
+from hostprep.volumes.fstab_line import set_volume
 
 PATH = "/mnt/hostprep-none"
 DEAD = b"server:/export /share nfs defaults 0 0\n"

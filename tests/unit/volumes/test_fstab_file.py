@@ -17,7 +17,7 @@ from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes import fstab_file
-from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_file import (
     check_edit,
     edit_fstab,
@@ -25,6 +25,7 @@ from hostprep.volumes.fstab_file import (
     read_fstab,
     reload_is_due,
 )
+from hostprep.volumes.fstab_line import remove_volume, set_volume
 from tests.kit.flushing import fail_to_flush_folders
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))

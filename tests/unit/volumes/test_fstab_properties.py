@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostprep.volumes.fstab import entries, remove_volume, set_volume, volume_id_for
+from hostprep.volumes.fstab import entries, volume_id_for
+from hostprep.volumes.fstab_line import remove_volume, set_volume
 
 MARK = b"X-hostprep.id="
 PATHS = ["/mnt/hostprep", "/mnt/a b", "/srv/back\\slash", "/srv/ümlaut", "/mnt/host-prep"]

@@ -13,7 +13,7 @@ from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB, KIB, MIB
 from hostprep.volumes.budget import budget_warnings
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.model import Huge, RamBudget, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind

@@ -12,7 +12,7 @@ from hostprep.host.mounts import Mount
 from hostprep.host.processes import PathUser
 from hostprep.units import MIB
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.records import VolumeRecord

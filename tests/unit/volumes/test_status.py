@@ -11,7 +11,7 @@ from hostprep.errors import UsageError
 from hostprep.host.mounts import Mount
 from hostprep.units import GIB, MIB
 from hostprep.volumes import status
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.status import VolumeStatus, volume_statuses
 from tests.unit.volumes.made import live_volume
 
