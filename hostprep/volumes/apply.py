@@ -17,6 +17,7 @@ from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes.facts import VolumeFacts, gather
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
 from hostprep.volumes.fstab_plan import fstab_edit
 from hostprep.volumes.live import read_live
@@ -202,7 +203,7 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: st
     known = earlier.namespaces if earlier is not None and _is_of(earlier, facts) else None
     record = VolumeRecord(
         path=facts.path,
-        volume_id=facts.volume_id,
+        volume_id=volume_id_for(facts.path),
         boot_id=facts.boot_id,
         device=device,
         source=facts.source,

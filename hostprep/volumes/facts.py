@@ -16,7 +16,7 @@ from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import in_words
 from hostprep.system.files import replacing_refusal
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
-from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line, volume_id_for
+from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
@@ -44,7 +44,6 @@ class VolumeFacts:
     """
 
     path: str
-    volume_id: str
     boot_id: str
     page_bytes: int
     place: Place
@@ -76,7 +75,6 @@ class VolumeFacts:
         """Somebody else's line in fstab that mounts something on the same path."""
         return foreign_entry(
             self.fstab or b"",
-            volume_id=self.volume_id,
             path=self.path,
             aliases=self.fstab_aliases,
         )
@@ -114,7 +112,6 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     others = _others(path, mounts, fstab or b"")
     return VolumeFacts(
         path=path,
-        volume_id=volume_id_for(path),
         boot_id=boot,
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
         place=look(path),

@@ -114,13 +114,12 @@ def our_line(path: str, fstab: bytes) -> FstabEntry | None:
     return None
 
 
-def foreign_entry(
-    content: bytes, *, volume_id: str, path: str, aliases: Collection[str] = ()
-) -> FstabEntry | None:
+def foreign_entry(content: bytes, *, path: str, aliases: Collection[str] = ()) -> FstabEntry | None:
     """Return somebody else's entry that has a volume's path as its target, if there is one.
 
     ``aliases`` are targets that lead to the path through symlinks, which systemd follows.
     """
+    volume_id = volume_id_for(path)
     for entry in entries(content):
         if entry.owner_id != volume_id and (entry.simple_target == path or entry.target in aliases):
             return entry

@@ -23,10 +23,10 @@ from hostprep.volumes.fstab import (
     shown,
     simplified,
     split_options,
+    volume_id_for,
 )
 from hostprep.volumes.model import SOURCE
 
-_VOLUME_ID = re.compile(r"[A-Za-z0-9._-]+")
 _USER_MAY_MOUNT = frozenset({"user", "users", "owner", "group"})
 _UNIT_NAME_BYTES = 255
 
@@ -34,7 +34,6 @@ _UNIT_NAME_BYTES = 255
 def set_volume(
     content: bytes,
     *,
-    volume_id: str,
     path: str,
     options: Sequence[str],
     source: str = SOURCE,
@@ -44,11 +43,11 @@ def set_volume(
 
     The very same bytes come back where the line says the same already. ``source`` is as for
     ``volume_line``, ``aliases`` as for ``foreign_entry``. Raises ``Refused`` where somebody else's
-    entry has the same target, several lines carry this id, or somebody made another of our line.
+    entry has the same target, several lines carry its id, or somebody made another of our line.
     """
-    line = volume_line(volume_id=volume_id, path=path, options=options, source=source)
-    own = _own_entry(content, volume_id)
-    if foreign := foreign_entry(content, volume_id=volume_id, path=path, aliases=aliases):
+    line = volume_line(path=path, options=options, source=source)
+    own = _own_entry(content, path)
+    if foreign := foreign_entry(content, path=path, aliases=aliases):
         raise Refused(
             f"line {foreign.line_number} of fstab already mounts {foreign.described} on"
             f" {foreign.place(path)}, and it is not this volume's line; nothing was changed.",
@@ -65,12 +64,12 @@ def set_volume(
     return _joined(lines)
 
 
-def remove_volume(content: bytes, *, volume_id: str, path: str) -> bytes:
+def remove_volume(content: bytes, *, path: str) -> bytes:
     """Return ``content`` without the volume's line; the same bytes where there is none.
 
-    Raises ``Refused`` where several lines carry this id, or somebody made another of our line.
+    Raises ``Refused`` where several lines carry its id, or somebody made another of our line.
     """
-    own = _own_entry(content, volume_id)
+    own = _own_entry(content, path)
     if own is None:
         return content
     _check_still_at(own, path)
@@ -84,9 +83,7 @@ def remove_volume(content: bytes, *, volume_id: str, path: str) -> bytes:
     return _joined(lines)
 
 
-def volume_line(
-    *, volume_id: str, path: str, options: Sequence[str], source: str = SOURCE
-) -> bytes:
+def volume_line(*, path: str, options: Sequence[str], source: str = SOURCE) -> bytes:
     """Return the line of a volume, without a line ending.
 
     ``source`` is the name under which it is mounted: by another ``mount -a`` would mount a second
@@ -95,14 +92,12 @@ def volume_line(
     file or that would let ordinary users mount.
     """
     check_target(path)
-    fields = (source, path, "tmpfs", ",".join(line_options(volume_id, options)), "0", "0")
+    fields = (source, path, "tmpfs", ",".join(line_options(path, options)), "0", "0")
     return b" ".join(_escape(field) for field in fields)
 
 
-def line_options(volume_id: str, options: Sequence[str]) -> tuple[str, ...]:
+def line_options(path: str, options: Sequence[str]) -> tuple[str, ...]:
     """Return all options of a volume's line; raises ``ValueError`` as ``volume_line`` does."""
-    if not _VOLUME_ID.fullmatch(volume_id):
-        raise ValueError(f"{volume_id!r} is no volume id")
     kept = tuple(option for option in options if option != "nofail")
     for option in kept:
         name = option.partition("=")[0]
@@ -110,7 +105,7 @@ def line_options(volume_id: str, options: Sequence[str]) -> tuple[str, ...]:
             raise ValueError(f"{option!r} is not one mount option")
         if name == OWNER_OPTION or name in _USER_MAY_MOUNT:
             raise ValueError(f"the mount option {option!r} is not for a volume's line")
-    return (*kept, "nofail", f"{OWNER_OPTION}={volume_id}")
+    return (*kept, "nofail", f"{OWNER_OPTION}={volume_id_for(path)}")
 
 
 def check_target(path: str) -> None:
@@ -152,7 +147,8 @@ def _unit_name_bytes(raw: bytes) -> int:
     return plain - 1 + 4 * (len(raw) - plain) + len(".mount")
 
 
-def _own_entry(content: bytes, volume_id: str) -> FstabEntry | None:
+def _own_entry(content: bytes, path: str) -> FstabEntry | None:
+    volume_id = volume_id_for(path)
     own = [entry for entry in entries(content) if entry.owner_id == volume_id]
     if not own:
         return None

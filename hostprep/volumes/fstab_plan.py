@@ -21,7 +21,6 @@ def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes]
     """Return what makes of an fstab one with the volume's line."""
     return partial(
         set_volume,
-        volume_id=facts.volume_id,
         path=facts.path,
         options=options,
         source=facts.source,
@@ -53,7 +52,7 @@ def plan_fstab(
         _check_end(facts.fstab)
         change = Change("fstab", "add a line for the volume", "it should come back at boot")
     else:
-        reason = line_difference(facts.fstab_entry, facts.volume_id, options, facts.source)
+        reason = line_difference(facts.fstab_entry, options, facts.source)
         change = Change("fstab", "replace the volume's line", reason)
     return options, (change,), ()
 
@@ -75,9 +74,9 @@ def _check_end(fstab: bytes) -> None:
     )
 
 
-def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str], source: str) -> str:
+def line_difference(entry: FstabEntry, options: Sequence[str], source: str) -> str:
     """Return in words what the volume's line says instead of ``options`` and ``source``."""
-    wanted = line_options(volume_id, options)
+    wanted = line_options(entry.simple_target, options)
     says = [option for option in entry.options if option not in wanted]
     lacks = [option for option in wanted if option not in entry.options]
     if says or lacks:

@@ -65,11 +65,10 @@ def test_kill_9_leaves_the_old_file_or_the_new_one(
 def test_runs_side_by_side_lose_nothing_of_each_other(fstab: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from hostprep.volumes.fstab import volume_id_for\n"
         "from hostprep.volumes.fstab_file import edit_fstab\n"
         "from hostprep.volumes.fstab_line import set_volume\n"
         "def put(old):\n"
-        "    return set_volume(old, volume_id=volume_id_for(path), path=path, options=[])\n"
+        "    return set_volume(old, path=path, options=[])\n"
         "for number in range(40):\n"
         "    path = f'/mnt/{sys.argv[2]}/{number}'\n"
         "    assert edit_fstab(Path(sys.argv[1]), put, check=False)\n"

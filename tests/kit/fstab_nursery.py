@@ -21,7 +21,6 @@ from collections import Counter
 from pathlib import Path
 from typing import NoReturn
 
-from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_file import edit_fstab
 from hostprep.volumes.fstab_line import remove_volume, set_volume
 
@@ -31,11 +30,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def with_volume(content: bytes) -> bytes:
     options = ["nosuid", "size=1048576"]
-    return set_volume(content, volume_id=volume_id_for(PATH), path=PATH, options=options)
+    return set_volume(content, path=PATH, options=options)
 
 
 def without_volume(content: bytes) -> bytes:
-    return remove_volume(content, volume_id=volume_id_for(PATH), path=PATH)
+    return remove_volume(content, path=PATH)
 
 
 def one_round(fstab: Path, *, check: bool) -> None:

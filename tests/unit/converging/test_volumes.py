@@ -73,9 +73,7 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
         Kind.VOLUME: "it is 4.00 GiB; fstab says what the spec says: the mounted volume was"
         " changed by hand"
     }
-    small_line = set_volume(
-        b"", volume_id=right.volume_id, path=PATH, options=options(4 * GIB, 524288)
-    )
+    small_line = set_volume(b"", path=PATH, options=options(4 * GIB, 524288))
     edited = replace(right, fstab=small_line)
     found = reasons(only(plan_volumes([look("8G", edited)], {})))
     assert set(found) == {Kind.FSTAB}

@@ -38,8 +38,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(PATHS), st.none() | OPTIONS), max_siz
 
 def apply(content: bytes, path: str, options: list[str] | None) -> bytes:
     if options is None:
-        return remove_volume(content, volume_id=volume_id_for(path), path=path)
-    return set_volume(content, volume_id=volume_id_for(path), path=path, options=options)
+        return remove_volume(content, path=path)
+    return set_volume(content, path=path, options=options)
 
 
 def foreign(content: bytes) -> list[bytes]:

@@ -46,7 +46,7 @@ MOUNTED = replace(
     record=RECORD,
 )
 REQUEST = VolumeRequest(PATH, 8 * GIB)
-LINE = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=8g", "nr_inodes=2000"))
+LINE = set_volume(b"", path=PATH, options=("size=8g", "nr_inodes=2000"))
 
 
 def refusal(request: VolumeRequest, facts: VolumeFacts) -> str:
@@ -460,7 +460,7 @@ def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
     assert actions(request, FRESH)[-1] == "add a line for the volume"
     options = plan_volume(request, FRESH).fstab_options
     assert options is not None
-    written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
+    written = set_volume(b"", path=PATH, options=options)
     again = plan_volume(request, replace(MOUNTED, fstab=written))
     assert again.changes == ()
     unread = plan_volume(request, replace(MOUNTED, fstab=written, reload_is_due=True))
@@ -514,7 +514,7 @@ def test_an_fstab_that_cannot_be_written_only_matters_where_it_would_be() -> Non
     assert refusal(request, held) == "it is immutable"
     options = plan_volume(request, FRESH).fstab_options
     assert options is not None
-    written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
+    written = set_volume(b"", path=PATH, options=options)
     there = replace(MOUNTED, fstab=written, fstab_obstacle=held.fstab_obstacle)
     assert plan_volume(request, there).refusal is None
     assert refusal(replace(request, size_bytes=9 * GIB), there) == "it is immutable"
@@ -532,7 +532,7 @@ def test_a_line_that_stays_behind_is_named_by_value_not_by_text() -> None:
 
 
 def test_what_our_fstab_line_mounted_at_boot_is_ours() -> None:
-    line = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=1g",))
+    line = set_volume(b"", path=PATH, options=("size=1g",))
     booted = replace(
         MOUNTED, boot_id="boot-2", fstab=line, mount=replace(MOUNT, source="tmpfs", device="0:7")
     )

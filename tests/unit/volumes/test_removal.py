@@ -21,7 +21,7 @@ from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
 
 PATH = "/mnt/data"
 MADE = ("/mnt/data",)
-LINE = set_volume(b"# mine\n", volume_id="mnt-data", path=PATH, options=("size=8g",))
+LINE = set_volume(b"# mine\n", path=PATH, options=("size=8g",))
 GONE = replace(
     fresh(PATH),
     record=VolumeRecord(
