@@ -18,7 +18,7 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import staged_in
 from hostprep.system.accounts import owner_of
 from hostprep.system.systemd import own_mount_unit
-from hostprep.units import GIB, MIB, PAGE_BYTES, format_bytes
+from hostprep.units import GIB, MIB, format_bytes
 from hostprep.volumes.apply import apply_volume, mounting_problem
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
@@ -162,7 +162,7 @@ def wanted_size(look: VolumeLook) -> int:
     share = look.spec.size.endswith("%")
     if record is not None and share and is_same_share(record.size_bytes, look.size_bytes):
         return record.size_bytes
-    return whole_pages(look.size_bytes, PAGE_BYTES if look.facts is None else look.facts.page_bytes)
+    return whole_pages(look.size_bytes)
 
 
 def _order(look: VolumeLook) -> tuple[bool, int]:

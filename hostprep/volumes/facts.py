@@ -45,7 +45,6 @@ class VolumeFacts:
 
     path: str
     boot_id: str
-    page_bytes: int
     place: Place
     mount: Mount | None
     live: LiveVolume | None
@@ -113,7 +112,6 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     return VolumeFacts(
         path=path,
         boot_id=boot,
-        page_bytes=os.sysconf("SC_PAGE_SIZE"),
         place=look(path),
         mount=mount,
         live=read_live(path, mounts),

@@ -42,7 +42,6 @@ def fresh(path: str) -> VolumeFacts:
     return VolumeFacts(
         path=path,
         boot_id="boot-1",
-        page_bytes=4096,
         place=Place(PointKind.MISSING, (ROOT, MNT), missing=(path,)),
         mount=None,
         live=None,

@@ -11,6 +11,7 @@ from hostprep.host.memory import Headroom
 from hostprep.host.mounts import Mount
 from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB, KIB, MIB
+from hostprep.volumes import settings
 from hostprep.volumes.budget import budget_warnings
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab_line import set_volume
@@ -89,10 +90,12 @@ def test_what_is_asked_for_is_taken() -> None:
     assert options[3:] == ("mode=1777", "uid=5", "gid=6", "size=8589934592", "nr_inodes=77")
 
 
-def test_a_size_is_rounded_up_to_pages_as_the_kernel_does() -> None:
-    assert plan_volume(replace(REQUEST, size_bytes=4097), FRESH).size_bytes == 8192
-    large = replace(FRESH, page_bytes=65536)
-    assert plan_volume(replace(REQUEST, size_bytes=4097), large).size_bytes == 65536
+@pytest.mark.parametrize(("page_bytes", "size_bytes"), [(4096, 8192), (65536, 65536)])
+def test_a_size_is_rounded_up_to_pages_as_the_kernel_does(
+    page_bytes: int, size_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "PAGE_BYTES", page_bytes)
+    assert plan_volume(replace(REQUEST, size_bytes=4097), FRESH).size_bytes == size_bytes
 
 
 def test_default_inodes_are_bounded_on_both_sides() -> None:
