@@ -16,7 +16,7 @@ from hostprep.converging.boot_record import (
     unit_name,
     unit_pattern,
 )
-from hostprep.converging.boot_template import own_command, own_environment, own_programs
+from hostprep.converging.boot_template import is_ours, own_command, own_environment, own_programs
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import IN_MEMORY, SERVED, locate
@@ -57,6 +57,11 @@ class Installed:
     def content(self) -> bytes | None:
         """What it holds, None where it is no regular file."""
         return None if self.snapshot is None else self.snapshot.content
+
+    @property
+    def made_by_us(self) -> bool:
+        """Whether hostprep wrote it."""
+        return self.content is not None and is_ours(self.content)
 
 
 @dataclass(frozen=True, slots=True)
