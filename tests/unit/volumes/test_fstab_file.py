@@ -217,11 +217,6 @@ def test_nobody_edits_it_beside_another_run(run: Callable[..., object], fstab: P
     assert fstab.read_bytes() == b"# mine\n"
 
 
-def test_unchecked_edits_are_the_callers_own_risk(fstab: Path) -> None:
-    line = b"tmpfs /mnt/x tmpfs X-hostprep.id=odd 0 0\n"
-    assert edit_fstab(fstab, lambda content: content + line, check=False) is True
-
-
 def test_litter_of_a_killed_run_goes_with_the_next_even_where_nothing_changes(
     fstab: Path, own_state: Path
 ) -> None:
