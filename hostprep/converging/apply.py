@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict, field, replace
 
 from hostprep.converging.model import (
     Change,
@@ -26,6 +26,8 @@ from hostprep.errors import (
 )
 from hostprep.staging.observer import Observer
 from hostprep.volumes.apply import need_root
+
+_Key = tuple[Kind, str]
 
 _GOES_ON = "run the same command again: it goes on where this one stopped"
 _LOOK = "`hostprep plan` shows what is left to do"
@@ -73,10 +75,32 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
     if for_root := next((each for each in plan.changes if each.kind is not Kind.DATASET), None):
         need_root(f"{for_root.kind} {for_root.subject}")
     check_kept({each.kind for each in plan.objects if each.task is not None})
-    done: list[ObjectPlan] = []
-    staged: list[Staged] = []
-    failed: dict[tuple[Kind, str], Problem] = {}
-    left: dict[tuple[Kind, str], Unchanged] = {}
+    so_far = _carry_out(plan, observer)
+    after = _look_again(replan, so_far)
+    return Applied(
+        plan,
+        _achieved(plan, so_far, after),
+        tuple(so_far.failed.values()),
+        tuple(so_far.left.values()),
+        after,
+        tuple(so_far.staged),
+    )
+
+
+@dataclass(slots=True)
+class _SoFar:
+    """What came of the objects of a plan until now; of what is ``left`` nothing was tried."""
+
+    done: list[ObjectPlan] = field(default_factory=list)
+    staged: list[Staged] = field(default_factory=list)
+    failed: dict[_Key, Problem] = field(default_factory=dict)
+    left: dict[_Key, Unchanged] = field(default_factory=dict)
+
+
+def _carry_out(plan: HostPlan, observer: Observer) -> _SoFar:
+    """Carry out each object of ``plan`` that does not need one which failed."""
+    so_far = _SoFar()
+    failed, left = so_far.failed, so_far.left
     for each in plan.objects:
         if each.task is None:
             continue
@@ -88,34 +112,30 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
         observer.note(f"at work: {each.kind} {each.subject}")
         try:
             if came := each.task.carry_out(observer):
-                staged.append(came)
+                so_far.staged.append(came)
         except (HostprepError, OSError) as error:
             problem = Problem.of(each.kind, each.subject, _in_words(error))
             failed[each.key] = _of_it(problem)
             observer.note(f"failed: {each.kind} {each.subject}")
         except KeyboardInterrupt:
             words = f"interrupted at {each.kind} {each.subject}"
-            raise _cut_short(Interrupted, words, _GOES_ON, done, failed, staged) from None
+            raise _cut_short(Interrupted, words, _GOES_ON, so_far) from None
         else:
-            done.append(each)
+            so_far.done.append(each)
+    return so_far
+
+
+def _look_again(replan: Callable[[], HostPlan], so_far: _SoFar) -> HostPlan:
     try:
-        after = replan()
+        return replan()
     except KeyboardInterrupt:
         words = "interrupted while the host was looked at again"
-        raise _cut_short(Interrupted, words, _LOOK, done, failed, staged) from None
+        raise _cut_short(Interrupted, words, _LOOK, so_far) from None
     except (HostprepError, OSError) as error:
         said = _in_words(error)
         why = without_claim(said.message).removesuffix(".")
         words = f"the host could not be looked at again: {why}"
-        raise _cut_short(HostprepError, words, said.hint, done, failed, staged) from None
-    return Applied(
-        plan,
-        _achieved(plan, done, failed, after),
-        tuple(failed.values()),
-        tuple(left.values()),
-        after,
-        tuple(staged),
-    )
+        raise _cut_short(HostprepError, words, said.hint, so_far) from None
 
 
 def refusal_of(plan: HostPlan) -> Refused:
@@ -125,20 +145,15 @@ def refusal_of(plan: HostPlan) -> Refused:
     return Refused(f"{first.kind} {first.subject}: {first.message}{also}", first.hint)
 
 
-def _achieved(
-    plan: HostPlan,
-    done: list[ObjectPlan],
-    failed: dict[tuple[Kind, str], Problem],
-    after: HostPlan,
-) -> tuple[Change, ...]:
+def _achieved(plan: HostPlan, so_far: _SoFar, after: HostPlan) -> tuple[Change, ...]:
     """Return the changes that were made: of a failed object those that nothing is left to do of.
 
     Where it is refused now, nobody has looked at what is left: none of them counts.
     """
     open_keys = {(change.kind, change.subject) for change in after.changes}
     refused = {each.key for each in after.objects if each.refusal is not None}
-    finished = {each.key for each in done}
-    halfway = failed.keys() - refused
+    finished = {each.key for each in so_far.done}
+    halfway = so_far.failed.keys() - refused
     return tuple(
         change
         for each in plan.objects
@@ -163,23 +178,18 @@ def _in_words(error: HostprepError | OSError) -> HostprepError:
 
 
 def _cut_short(
-    kind: type[HostprepError],
-    words: str,
-    hint: str | None,
-    done: Sequence[ObjectPlan],
-    failed: Mapping[tuple[Kind, str], Problem],
-    staged: Sequence[Staged],
+    kind: type[HostprepError], words: str, hint: str | None, so_far: _SoFar
 ) -> HostprepError:
     """Return the error that ends a run, with what was done and what failed before it."""
-    named = ", ".join(f"{each.kind} {each.subject}" for each in done) or "nothing"
+    named = ", ".join(f"{each.kind} {each.subject}" for each in so_far.done) or "nothing"
     words += f"; done before: {named}"
-    if failed:
-        words += f"; failed: {', '.join(' '.join(key) for key in failed)}"
+    if so_far.failed:
+        words += f"; failed: {', '.join(' '.join(key) for key in so_far.failed)}"
     error = kind(f"{words}.", hint)
     error.beside = {
-        "changed": bool(done),
-        "done": [asdict(change) for each in done for change in each.changes],
-        "staged": [asdict(each) for each in staged],
-        "failed": [asdict(problem) for problem in failed.values()],
+        "changed": bool(so_far.done),
+        "done": [asdict(change) for each in so_far.done for change in each.changes],
+        "staged": [asdict(each) for each in so_far.staged],
+        "failed": [asdict(problem) for problem in so_far.failed.values()],
     }
     return error

@@ -16,7 +16,7 @@ from hostprep.converging.boot_record import (
     unit_name,
     unit_pattern,
 )
-from hostprep.converging.boot_template import own_command, own_environment, own_programs
+from hostprep.converging.boot_template import is_ours, own_command, own_environment, own_programs
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import IN_MEMORY, SERVED, locate
@@ -25,7 +25,8 @@ from hostprep.spec.model import DatasetSpec
 from hostprep.staging.record.records import load_record
 from hostprep.staging.target.place import standing_directory
 from hostprep.system.accounts import has_acl
-from hostprep.system.files import ACL, FileSnapshot, read_snapshot
+from hostprep.system.acls import ACCESS_ACL
+from hostprep.system.files import FileSnapshot, read_snapshot
 from hostprep.system.links import real_path
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live
@@ -56,6 +57,11 @@ class Installed:
     def content(self) -> bytes | None:
         """What it holds, None where it is no regular file."""
         return None if self.snapshot is None else self.snapshot.content
+
+    @property
+    def made_by_us(self) -> bool:
+        """Whether hostprep wrote it."""
+        return self.content is not None and is_ours(self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,7 @@ def _installed(directory: Path, unit: str) -> Installed:
     if snapshot is not None:
         # In a unit directory of one's own, one's own files are as good as root's.
         uid = 0 if snapshot.uid == os.geteuid() else snapshot.uid
-        acl = any(name == ACL for name, _ in snapshot.xattrs)
+        acl = any(name == ACCESS_ACL for name, _ in snapshot.xattrs)
         writer = Folder(unit, uid, snapshot.gid, snapshot.mode, acl).others_can_write
     # Elsewhere than in the system's directory systemd does not know it.
     asked = directory == SYSTEM_UNIT_DIR and systemd_runs()

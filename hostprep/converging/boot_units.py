@@ -17,7 +17,7 @@ from hostprep.converging.boot_record import (
     save_boot_record,
     unit_name,
 )
-from hostprep.converging.boot_template import is_ours, render
+from hostprep.converging.boot_template import render
 from hostprep.converging.model import Change, Kind, Problem, Unchanged
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
@@ -92,7 +92,7 @@ def plan_boot(
             steps.append(_plan_one(dataset, facts, reserve_bytes))
         except Refused as refusal:
             steps.append(_refused(dataset, refusal))
-    ours = [installed.unit for installed in facts.installed if _made_by_us(installed)]
+    ours = [installed.unit for installed in facts.installed if installed.made_by_us]
     steps += [
         _plan_leftover(unit, prune=prune) for unit in (*ours, *facts.traces) if unit not in units
     ]
@@ -145,7 +145,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
     for path in (footing.source, footing.parent, facts.command[0], *moved):
         check_path(path)  # what is in one after a line end would be a setting of its own
     installed = facts.installed_as(unit)
-    if installed is not None and not _made_by_us(installed):
+    if installed is not None and not installed.made_by_us:
         raise installed.problem or Refused(
             f"{facts.unit_dir / unit} was not written by hostprep; it stays as it is.",
             "move it away, or give the data set another `name`",
@@ -283,10 +283,6 @@ def _plan_leftover(unit: str, *, prune: bool) -> BootStep:
 def _refused(dataset: DatasetSpec, refusal: Refused) -> BootStep:
     problem = Problem.of(Kind.BOOT, dataset.name, refusal)
     return BootStep(dataset.name, unit_name(dataset.name), refusal=problem)
-
-
-def _made_by_us(installed: Installed) -> bool:
-    return installed.content is not None and is_ours(installed.content)
 
 
 def _carry_out(step: BootStep, facts: BootFacts) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from hostprep.converging.boot_facts import gather_boot
 from hostprep.converging.boot_links import AT_BOOT
-from hostprep.converging.boot_template import is_ours
 from hostprep.converging.packages import look_at_packages
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
@@ -143,7 +142,7 @@ def _volumes(notes: list[str]) -> dict[str, list[str]]:
             continue
         facts = gather(status.path)
         if facts.live is not None and facts.is_ours:
-            found[status.path] = _volume(status.path, facts.live, facts)
+            found[status.path] = _volume(facts.live, facts)
             if not status.in_fstab:
                 notes.append(f"{status.path} has no line in fstab yet; apply adds it")
         elif facts.live is None and facts.fstab_entry is not None:
@@ -156,13 +155,13 @@ def _volumes(notes: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def _volume(path: str, live: LiveVolume, facts: VolumeFacts) -> list[str]:
+def _volume(live: LiveVolume, facts: VolumeFacts) -> list[str]:
     usual_huge = {
         None: (Huge.NEVER, Huge.WITHIN_SIZE),
         True: (Huge.WITHIN_SIZE,),
         False: (Huge.NEVER,),
     }[facts.support.huge]
-    lines = [f"path: {_scalar(path)}", f"size: {_size(live.size_bytes)}"]
+    lines = [f"path: {_scalar(live.path)}", f"size: {_size(live.size_bytes)}"]
     if (live.uid, live.gid) != (0, 0):
         lines.append(f"owner: {_scalar(name_of(live.uid, live.gid))}")
     if live.mode != DEFAULT_MODE:
@@ -201,11 +200,7 @@ def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
 def _targets_at_boot() -> frozenset[str]:
     """Return where the services that hostprep wrote, and that are enabled, stage to."""
     boot = gather_boot(())
-    units = {
-        each.unit
-        for each in boot.installed
-        if AT_BOOT in each.wanted_by and each.content is not None and is_ours(each.content)
-    }
+    units = {each.unit for each in boot.installed if AT_BOOT in each.wanted_by and each.made_by_us}
     return frozenset(record.target for record in boot.records if record.unit in units)
 
 

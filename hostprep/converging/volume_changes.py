@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hostprep.converging.model import Change, Kind
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import line_options
+from hostprep.volumes.fstab_line import line_options
 from hostprep.volumes.fstab_plan import RELOAD, line_difference, other_source
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.model import VolumeRequest
@@ -51,10 +51,10 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
     entry = facts.fstab_entry
     if entry is None or plan.fstab_options is None:
         return reason
-    found = line_difference(entry, facts.volume_id, plan.fstab_options, facts.source)
+    found = line_difference(entry, plan.fstab_options, facts.source)
     if facts.live is None or found == other_source(entry, facts.source):
         return found
-    wanted = line_options(facts.volume_id, plan.fstab_options)
+    wanted = line_options(facts.path, plan.fstab_options)
     # Swap stays as it was mounted, without a step of its own: the mounted volume is not right then.
     as_mounted = facts.live.noswap == ("noswap" in wanted)
     if as_mounted and all(step.subject == "fstab" for step in plan.changes):

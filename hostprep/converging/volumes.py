@@ -18,11 +18,10 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import staged_in
 from hostprep.system.accounts import owner_of
 from hostprep.system.systemd import own_mount_unit
-from hostprep.units import GIB, MIB, PAGE_BYTES, format_bytes
-from hostprep.volumes.apply import apply_volume, mounting_problem
+from hostprep.units import GIB, MIB, format_bytes
+from hostprep.volumes.apply import Overtaken, apply_volume, mounting_problem
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
-from hostprep.volumes.model import Change as Step
 from hostprep.volumes.paths import Folder, Place
 from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.settings import DEFAULT_MODE, default_inodes, is_same_share, whole_pages
@@ -74,19 +73,18 @@ class Freed:
 class VolumeTask:
     """Mounts or changes one volume; only steps that were shown."""
 
-    request: VolumeRequest
-    steps: tuple[Step, ...]
+    plan: VolumePlan
 
     def carry_out(self, observer: Observer) -> None:
-        """Plan once more, since earlier objects may have made its directories, and apply."""
-        plan = plan_volume(self.request, gather(self.request.path))
-        if not set(plan.changes) <= set(self.steps):
+        """Apply it, which plans it once more: earlier objects may have made its directories."""
+        try:
+            apply_volume(self.plan, on_wait=observer.note)
+        except Overtaken as error:
             raise HostprepError(
-                f"the state of {self.request.path} changed while the host was planned; the volume"
-                " was left as it is.",
-                "run the same command again",
-            )
-        apply_volume(plan, on_wait=observer.note)
+                f"the state of {self.plan.request.path} changed while the host was planned; the"
+                " volume was left as it is.",
+                error.hint,
+            ) from None
 
 
 def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
@@ -162,7 +160,7 @@ def wanted_size(look: VolumeLook) -> int:
     share = look.spec.size.endswith("%")
     if record is not None and share and is_same_share(record.size_bytes, look.size_bytes):
         return record.size_bytes
-    return whole_pages(look.size_bytes, PAGE_BYTES if look.facts is None else look.facts.page_bytes)
+    return whole_pages(look.size_bytes)
 
 
 def _order(look: VolumeLook) -> tuple[bool, int]:
@@ -278,7 +276,7 @@ def _object(
         changes=changes,
         unchanged=tuple(unchanged),
         warnings=plan.warnings,
-        task=VolumeTask(plan.request, plan.changes) if changes else None,
+        task=VolumeTask(plan) if changes else None,
     )
 
 

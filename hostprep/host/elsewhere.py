@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hostprep.host.mounts import Mount, mount_containing, parse_mountinfo, read_mounts
-from hostprep.host.processes import in_words, link_of
+from hostprep.host.processes import in_words
+from hostprep.host.reading import read_link
 
 # That of the machine, from which all processes are seen (PROC_PID_INIT_INO of the kernel).
 _FIRST_PIDS = "pid:[4026531836]"
@@ -16,7 +17,7 @@ _MOST_PLACES = 5  # that are named
 
 def namespaces(root: Path = Path("/")) -> str:
     """Return which mounts and which processes are seen here: the numbers of both namespaces."""
-    return " ".join(link_of(root / "proc/self/ns" / kind) for kind in ("mnt", "pid"))
+    return " ".join(read_link(root / "proc/self/ns" / kind) for kind in ("mnt", "pid"))
 
 
 def may_be_out_of_sight(there: str, root: Path = Path("/")) -> bool:
@@ -36,7 +37,7 @@ def stays_here(path: str, root: Path = Path("/")) -> bool:
     can tell, as ordinary users.
     """
     first = root / "proc/1"
-    if link_of(first / "ns/mnt") in ("", link_of(root / "proc/self/ns/mnt")):
+    if read_link(first / "ns/mnt") in ("", read_link(root / "proc/self/ns/mnt")):
         return False
     above = mount_containing(path, read_mounts(root))
     ours = [each for each in above.propagation if each.startswith("shared:")] if above else []
@@ -55,13 +56,13 @@ def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
     namespace did a chroot, it is what lies in that of one. What an ordinary user may not look into
     is passed over, and a namespace that no process is in cannot be seen.
     """
-    seen = {"", link_of(root / "proc/self/ns/mnt")}
+    seen = {"", read_link(root / "proc/self/ns/mnt")}
     pids = sorted(int(name) for name in os.listdir(root / "proc") if name.isdigit())
     for see_all in (True, False):
         for pid in pids:
             process = root / "proc" / str(pid)
-            namespace = link_of(process / "ns/mnt")
-            if namespace in seen or (see_all and link_of(process / "root") != "/"):
+            namespace = read_link(process / "ns/mnt")
+            if namespace in seen or (see_all and read_link(process / "root") != "/"):
                 continue
             try:
                 text = (process / "mountinfo").read_bytes()

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.reading import read_text
+from hostprep.host.reading import read_link, read_text
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
@@ -76,7 +76,7 @@ def _module_version(root: Path) -> str | None:
 
 def _is_nvidia_gpu(device: Path) -> bool:
     return (
-        _read(device / "vendor").strip() == _NVIDIA
+        _read(device / "vendor") == _NVIDIA
         and _read(device / "class").startswith(_DISPLAY_CLASSES)
         and not _FOR_GUESTS.search(driver_of(device))
     )
@@ -84,10 +84,7 @@ def _is_nvidia_gpu(device: Path) -> bool:
 
 def driver_of(device: Path) -> str:
     """Return the name of the driver that a PCI device is bound to, "" where it is to none."""
-    try:
-        return os.path.basename(os.readlink(device / "driver"))
-    except OSError:
-        return ""
+    return os.path.basename(read_link(device / "driver"))
 
 
 def _names(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.mounts import lies_in, unescape
+from hostprep.host.reading import read_link, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,13 @@ def users_of(path: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[Path
     other mount namespaces: their ``path`` is another, and does not keep ours from being unmounted.
     """
     found: list[PathUser] = []
-    ours = link_of(root / "proc/self/ns/mnt")
+    ours = read_link(root / "proc/self/ns/mnt")
     try:
         names = os.listdir(root / "proc")
     except OSError:
         return ()
     for name in sorted(filter(str.isdigit, names), key=int):
-        theirs = link_of(root / "proc" / name / "ns/mnt")
+        theirs = read_link(root / "proc" / name / "ns/mnt")
         if ours and theirs and theirs != ours:
             continue
         how = next(_uses(root / "proc" / name, path), None)
@@ -57,14 +58,14 @@ def _uses(process: Path, path: str) -> Iterator[str]:
         ("root", "has its root in {}"),
         ("exe", "runs {}"),
     ):
-        if lies_in(target := link_of(process / link), path):
+        if lies_in(target := read_link(process / link), path):
             yield words.format(target)
     try:
         descriptors = os.listdir(process / "fd")
     except OSError:
         descriptors = []
     for descriptor in descriptors:
-        if lies_in(target := link_of(process / "fd" / descriptor), path):
+        if lies_in(target := read_link(process / "fd" / descriptor), path):
             yield f"has {target} open"
     try:
         maps = (process / "maps").read_bytes()
@@ -76,21 +77,11 @@ def _uses(process: Path, path: str) -> Iterator[str]:
             yield f"has {target} mapped"
 
 
-def link_of(link: Path) -> str:
-    """Return what a link in ``/proc`` says, ``""`` where it cannot be read."""
-    try:
-        return os.readlink(link)
-    except OSError:
-        return ""
-
-
 def in_words(pid: int, root: Path = Path("/")) -> str:
     """Return the process with its name, as part of a sentence."""
     return f"process {pid} ({_command(root / 'proc' / str(pid))})"
 
 
 def _command(process: Path) -> str:
-    try:
-        return os.fsdecode((process / "comm").read_bytes()).strip()
-    except OSError:
-        return "unknown"
+    command = read_text(process / "comm")
+    return "unknown" if command is None else command

@@ -34,6 +34,14 @@ def read_number(path: Path) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+def read_link(path: Path) -> str:
+    """Return what a symlink says, ``""`` where there is none to be read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def own_status(root: Path, name: str) -> str | None:
     """Return a field of ``/proc/self/status``, None where there is none of that name."""
     for line in read_lines(root / "proc/self/status"):

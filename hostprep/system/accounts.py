@@ -8,7 +8,7 @@ import pwd
 import re
 
 from hostprep.errors import UsageError
-from hostprep.system.files import ACL
+from hostprep.system.acls import ACCESS_ACL
 
 _NAME = re.compile(r"[^-\s:][^\s:]*")
 
@@ -62,7 +62,7 @@ def trusted_users() -> set[int]:
 def has_acl(place: str | int | os.PathLike[str]) -> bool:
     """Return whether an ACL says more about a path or an open file than its mode."""
     try:
-        return bool(os.getxattr(place, ACL))
+        return bool(os.getxattr(place, ACCESS_ACL))
     except OSError:
         return False  # none, or a file system without ACLs
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.system.access import may_access
+from hostprep.system.acls import ACCESS_ACL
 from hostprep.system.flushing import NotFlushed
 
 _TEMP_INFIX = ".hostprep-"
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-ACL = "system.posix_acl_access"
 # The kernel computes these two from the content; a copy would be wrong or be refused.
 _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
@@ -267,8 +267,8 @@ def _take_attributes(descriptor: int, model: FileSnapshot) -> None:
     os.fchown(descriptor, model.uid, model.gid)
     wanted = dict(model.xattrs)
     have = dict(_xattrs(descriptor))
-    if ACL in have and ACL not in wanted:
-        os.removexattr(descriptor, ACL)  # inherited from a default ACL of the directory
+    if ACCESS_ACL in have and ACCESS_ACL not in wanted:
+        os.removexattr(descriptor, ACCESS_ACL)  # inherited from a default ACL of the directory
     for name, value in wanted.items():
         if have.get(name) != value:
             os.setxattr(descriptor, name, value)

@@ -56,30 +56,7 @@ def lock(
         raise no_lock(path, error) from None
     descriptor = open_lock(path)
     try:
-        looked_until = time.monotonic() + _LOOK_SECONDS
-        deadline = math.inf if wait_seconds is None else looked_until + wait_seconds
-        told = False
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if error.errno != errno.EWOULDBLOCK:
-                    # No locks on this file system, such as Lustre without `flock`.
-                    raise no_lock(path, error, "locked") from None
-            if time.monotonic() < looked_until:
-                time.sleep(_LOOK_AGAIN_SECONDS)
-                continue
-            holder = _holder(descriptor)
-            if time.monotonic() >= deadline:
-                raise Locked(
-                    f"{holder} is at work on the same thing; nothing was changed.",
-                    "wait for it to end, or run again without --no-wait",
-                )
-            if on_wait is not None and not told:
-                on_wait(f"waiting for {holder}")
-                told = True
-            time.sleep(_POLL_SECONDS)
+        _take(descriptor, path, wait_seconds, on_wait)
         note = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
         with suppress(OSError):  # the lock holds without it, on a full file system for instance
             # Over the last one: ext4 writes out a file that was emptied, and has us wait for it.
@@ -91,6 +68,36 @@ def lock(
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
+
+
+def _take(
+    descriptor: int, path: Path, wait_seconds: float | None, on_wait: Callable[[str], None] | None
+) -> None:
+    """Wait for the lock as ``lock`` says, and take it."""
+    looked_until = time.monotonic() + _LOOK_SECONDS
+    deadline = math.inf if wait_seconds is None else looked_until + wait_seconds
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno != errno.EWOULDBLOCK:
+                # No locks on this file system, such as Lustre without `flock`.
+                raise no_lock(path, error, "locked") from None
+        if time.monotonic() < looked_until:
+            time.sleep(_LOOK_AGAIN_SECONDS)
+            continue
+        holder = _holder(descriptor)
+        if time.monotonic() >= deadline:
+            raise Locked(
+                f"{holder} is at work on the same thing; nothing was changed.",
+                "wait for it to end, or run again without --no-wait",
+            )
+        if on_wait is not None and not told:
+            on_wait(f"waiting for {holder}")
+            told = True
+        time.sleep(_POLL_SECONDS)
 
 
 def is_locked(name: str) -> bool:

@@ -74,7 +74,6 @@ def run(
     package: str | None = None,
     timeout_seconds: float | None = 60,
     ok: Sequence[int] = (0,),
-    stdin: bytes | None = None,
     env: dict[str, str] | None = None,
     hands_on: Sequence[int] = (),
 ) -> Completed:
@@ -91,7 +90,7 @@ def run(
     try:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**_clean_environment(), **(env or {})},
@@ -104,7 +103,7 @@ def run(
         raise
     try:
         held.release()
-        stdout, stderr = process.communicate(stdin, timeout_seconds)
+        stdout, stderr = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired as error:
         partial = Completed(tuple(argv), -1, _text(error.stdout), _text(error.stderr))
         raise CommandFailed(partial, f"did not end within {timeout_seconds:g} s") from None
@@ -194,7 +193,7 @@ def _checked(completed: Completed, ok: Sequence[int]) -> Completed:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a command, and leave it where it is stuck in the kernel: on a share that is dead."""
     process.kill()
-    for pipe in (process.stdin, process.stdout, process.stderr):
+    for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
     try:

@@ -17,9 +17,10 @@ from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes.facts import VolumeFacts, gather
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
 from hostprep.volumes.fstab_plan import fstab_edit
-from hostprep.volumes.live import read_live
+from hostprep.volumes.live import is_on, read_live
 from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs, remove_dirs
@@ -161,8 +162,7 @@ def _set_owner_and_mode(
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(facts.path, flags)
     try:
-        device = os.fstat(descriptor).st_dev
-        if f"{os.major(device)}:{os.minor(device)}" != facts.mount.device:
+        if not is_on(descriptor, facts.mount):
             raise HostprepError(f"{facts.path} is another file system by now; it was left alone.")
         if owner is not None:
             os.fchown(descriptor, *owner)
@@ -202,7 +202,7 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: st
     known = earlier.namespaces if earlier is not None and _is_of(earlier, facts) else None
     record = VolumeRecord(
         path=facts.path,
-        volume_id=facts.volume_id,
+        volume_id=volume_id_for(facts.path),
         boot_id=facts.boot_id,
         device=device,
         source=facts.source,

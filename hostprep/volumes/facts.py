@@ -16,7 +16,7 @@ from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import in_words
 from hostprep.system.files import replacing_refusal
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
-from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
+from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
@@ -44,9 +44,7 @@ class VolumeFacts:
     """
 
     path: str
-    volume_id: str
     boot_id: str
-    page_bytes: int
     place: Place
     mount: Mount | None
     live: LiveVolume | None
@@ -76,7 +74,6 @@ class VolumeFacts:
         """Somebody else's line in fstab that mounts something on the same path."""
         return foreign_entry(
             self.fstab or b"",
-            volume_id=self.volume_id,
             path=self.path,
             aliases=self.fstab_aliases,
         )
@@ -114,9 +111,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     others = _others(path, mounts, fstab or b"")
     return VolumeFacts(
         path=path,
-        volume_id=volume_id_for(path),
         boot_id=boot,
-        page_bytes=os.sysconf("SC_PAGE_SIZE"),
         place=look(path),
         mount=mount,
         live=read_live(path, mounts),
@@ -200,14 +195,6 @@ def is_volume(mount: Mount) -> bool:
     fstab, _ = _read_fstab()
     line = our_line(mount.target, fstab or b"")
     return mounted_by_us(mount, read_record(mount.target), line, boot_id())
-
-
-def our_line(path: str, fstab: bytes) -> FstabEntry | None:
-    """Return our own line for a volume at ``path``, if ``fstab`` has one."""
-    for entry in entries(fstab):
-        if entry.is_ours and entry.simple_target == path:
-            return entry
-    return None
 
 
 def aliases(path: str, fstab: bytes) -> frozenset[str]:

@@ -55,16 +55,15 @@ def edit_fstab(
     path: Path,
     edit: Callable[[bytes], bytes],
     *,
-    check: bool = True,
     on_wait: Callable[[str], None] | None = None,
 ) -> bool:
     """Replace the file by what ``edit`` makes of its bytes; return whether anything changed.
 
-    Only lines of ours may differ. ``check`` has findmnt and, where it is installed, systemd's
-    generator judge the new file before it takes the old one's place. systemd reads fstab again
-    afterwards where it runs and this is the machine's own fstab; where it failed to after an
-    earlier edit, also without a change. A file that is missing is made, with mode 0644. ``on_wait``
-    is told where another run has the lock.
+    Only lines of ours may differ. findmnt and, where it is installed, systemd's generator judge the
+    new file before it takes the old one's place. systemd reads fstab again afterwards where it runs
+    and this is the machine's own fstab; where it failed to after an earlier edit, also without a
+    change. A file that is missing is made, with mode 0644. ``on_wait`` is told where another run
+    has the lock.
 
     Raises ``Refused`` (``ChangedMeanwhile`` where somebody else wrote in between) and
     ``HostprepError``; the file is untouched then, but for ``NotReloaded`` and ``NotFlushed``,
@@ -75,10 +74,9 @@ def edit_fstab(
         changed, due = draft.new != draft.old, reload_is_due(path)
         unflushed = None
         if changed:
-            judge = draft.judge if check else None
             try:
                 with _reload_noted(path, due=due):
-                    replace_file(path, draft.new, expected=draft.before, check=judge)
+                    replace_file(path, draft.new, expected=draft.before, check=draft.judge)
             except NotFlushed as error:
                 unflushed = error  # it is what counts now, and what systemd has to read
             if read_fstab(path) != draft.new:

@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from hostprep.errors import Refused
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
+from hostprep.volumes.fstab import FstabEntry
 from hostprep.volumes.fstab_file import fstab_path
+from hostprep.volumes.fstab_line import line_options, set_volume
 from hostprep.volumes.model import Change, Unchanged, VolumeRequest
 from hostprep.volumes.options import parse_options
 
@@ -19,7 +21,6 @@ def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes]
     """Return what makes of an fstab one with the volume's line."""
     return partial(
         set_volume,
-        volume_id=facts.volume_id,
         path=facts.path,
         options=options,
         source=facts.source,
@@ -48,16 +49,34 @@ def plan_fstab(
     if facts.fstab_obstacle is not None:
         raise facts.fstab_obstacle
     if facts.fstab_entry is None:
+        _check_end(facts.fstab)
         change = Change("fstab", "add a line for the volume", "it should come back at boot")
     else:
-        reason = line_difference(facts.fstab_entry, facts.volume_id, options, facts.source)
+        reason = line_difference(facts.fstab_entry, options, facts.source)
         change = Change("fstab", "replace the volume's line", reason)
     return options, (change,), ()
 
 
-def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str], source: str) -> str:
+def _check_end(fstab: bytes) -> None:
+    """Raise ``Refused`` where a power cut has torn the end of fstab, which none of its judges says.
+
+    They refuse the line that comes after it, for "a line that it cannot parse".
+    """
+    if not fstab.endswith(b"\0"):
+        return
+    path = shlex.quote(str(fstab_path()))
+    raise Refused(
+        "fstab ends in NUL bytes, as a power cut leaves a file that was just being written: what"
+        " stood there is lost, and not every program would read a line after them; nothing was"
+        " changed.",
+        f"see what is missing at its end (`cat -v {path}` shows them as ^@), then take them out:"
+        f" sed -i 's/\\x00//g' {path}",
+    )
+
+
+def line_difference(entry: FstabEntry, options: Sequence[str], source: str) -> str:
     """Return in words what the volume's line says instead of ``options`` and ``source``."""
-    wanted = line_options(volume_id, options)
+    wanted = line_options(entry.simple_target, options)
     says = [option for option in entry.options if option not in wanted]
     lacks = [option for option in wanted if option not in entry.options]
     if says or lacks:

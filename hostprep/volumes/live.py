@@ -80,9 +80,14 @@ def check_visible(descriptor: int, mount: Mount, mounts: Sequence[Mount]) -> Non
     The kernel lists a mount as long as it is there, also under one that covers it: what is written
     to its path goes elsewhere then, and what is read there comes from elsewhere.
     """
-    device = os.fstat(descriptor).st_dev
-    if f"{os.major(device)}:{os.minor(device)}" != mount.device:
+    if not is_on(descriptor, mount):
         raise _hidden(mount, mount_over(mount, mounts))
+
+
+def is_on(descriptor: int, mount: Mount) -> bool:
+    """Whether an open file lies on the file system of ``mount``."""
+    device = os.fstat(descriptor).st_dev
+    return f"{os.major(device)}:{os.minor(device)}" == mount.device
 
 
 def _open_root(mount: Mount, mounts: Sequence[Mount]) -> int:

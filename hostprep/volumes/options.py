@@ -5,12 +5,11 @@ The texts cannot: ``size=2m`` shows as ``size=2048k`` in /proc/mounts, and defau
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 
 from hostprep.dataclass import dataclass
-from hostprep.units import format_bytes
+from hostprep.units import PAGE_BYTES, format_bytes
 from hostprep.volumes.model import FLAGS, LiveVolume
 
 # No more digits than 64 bits have: int() gives up at some thousands.
@@ -75,8 +74,7 @@ def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]
     want = parse_options(options)
     found = []
     # The kernel rounds a size up to whole pages, and statvfs reports the rounded one.
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    if want.size_bytes is not None and not 0 <= live.size_bytes - want.size_bytes < page_bytes:
+    if want.size_bytes is not None and not 0 <= live.size_bytes - want.size_bytes < PAGE_BYTES:
         found.append(size_drift(live.size_bytes, want.size_bytes))
     if want.inodes is not None and want.inodes != (live.inodes or 0):
         found.append(f"nr_inodes {live.inodes or 0} instead of {want.inodes} (0 is no limit)")

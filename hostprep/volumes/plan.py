@@ -107,7 +107,7 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
 
 
 def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
-    size_bytes = whole_pages(request.size_bytes, facts.page_bytes)
+    size_bytes = whole_pages(request.size_bytes)
     inodes = request.inodes or default_inodes(size_bytes)
     noswap = not request.swap and facts.support.noswap is True
     huge = huge_pages(request, facts)
@@ -158,7 +158,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     live = facts.live
     assert live is not None
     unchanged: list[Unchanged] = []
-    size_bytes = new_size(request, facts, live, unchanged)
+    size_bytes = new_size(request, live, unchanged)
     inodes = new_inodes(request, facts, live, size_bytes, unchanged)
     huge = live.huge if request.huge is None else huge_pages(request, facts)
     mode = live.mode if request.mode is None else request.mode

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
@@ -20,8 +21,8 @@ from hostprep.system.run import CommandFailed
 from hostprep.units import format_bytes
 from hostprep.volumes.apply import LOCK, FstabEdit, need_root, write_fstab
 from hostprep.volumes.facts import VolumeFacts, check_in_reach, check_in_sight, gather
-from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
+from hostprep.volumes.fstab_line import remove_volume
 from hostprep.volumes.fstab_plan import RELOAD, link_warnings
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged
@@ -149,7 +150,7 @@ def without_line(facts: VolumeFacts) -> bytes | None:
     if facts.fstab_refusal is not None:
         raise facts.fstab_refusal
     assert facts.fstab is not None
-    edited = remove_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path)
+    edited = remove_volume(facts.fstab, path=facts.path)
     if edited == facts.fstab:
         return None
     if facts.fstab_obstacle is not None:
@@ -295,4 +296,4 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
 
 
 def _fstab_edit(path: str) -> FstabEdit:
-    return lambda content: remove_volume(content, volume_id=volume_id_for(path), path=path)
+    return partial(remove_volume, path=path)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from hostprep.errors import NoRoom, Refused
-from hostprep.units import KIB, format_bytes, format_count
+from hostprep.units import KIB, PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import (
     FLAGS,
@@ -39,9 +39,7 @@ def is_same_share(size_bytes: int, wanted_bytes: int) -> bool:
     return abs(size_bytes - wanted_bytes) < wanted_bytes * _SAME_SHARE
 
 
-def new_size(
-    request: VolumeRequest, facts: VolumeFacts, live: LiveVolume, unchanged: list[Unchanged]
-) -> int:
+def new_size(request: VolumeRequest, live: LiveVolume, unchanged: list[Unchanged]) -> int:
     """Return the size of a volume that is mounted already, in whole pages; notes what stays.
 
     Raises ``Refused`` where less is asked for than it holds, and where it has no limit, which a
@@ -54,8 +52,12 @@ def new_size(
             f"unstage what is in it (`hostprep status` shows what), `hostprep unmount"
             f" {shlex.quote(live.path)}`, and run the same command again",
         )
-    size_bytes = whole_pages(request.size_bytes, facts.page_bytes)
+    size_bytes = whole_pages(request.size_bytes)
     if request.of_ram and is_same_share(live.size_bytes, size_bytes):
+        has, asked = format_bytes(live.size_bytes), format_bytes(size_bytes)
+        if has != asked:
+            reason = f"it is {has}, within {_SAME_SHARE:.0%} of the {asked} that were asked for"
+            unchanged.append(Unchanged(f"size of {live.path}", reason))
         return live.size_bytes
     if size_bytes >= live.size_bytes:
         return size_bytes
@@ -167,6 +169,6 @@ def huge_pages(request: VolumeRequest, facts: VolumeFacts) -> Huge:
     return request.huge
 
 
-def whole_pages(size_bytes: int, page_bytes: int) -> int:
+def whole_pages(size_bytes: int) -> int:
     """Round up to whole pages, as the kernel does."""
-    return -(-size_bytes // page_bytes) * page_bytes
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES

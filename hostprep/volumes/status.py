@@ -65,15 +65,14 @@ def volume_statuses() -> tuple[VolumeStatus, ...]:
 
 
 def _foreign_line(path: str, fstab: bytes) -> str | None:
-    volume_id = volume_id_for(path)
-    entry = foreign_entry(fstab, volume_id=volume_id, path=path, aliases=aliases(path, fstab))
+    entry = foreign_entry(fstab, path=path, aliases=aliases(path, fstab))
     if entry is not None:
         there = "there" if entry.simple_target == path else f"on {entry.place(path)}"
         return (
             f"line {entry.line_number}, which is not hostprep's, mounts {entry.described} {there}"
         )
     for own in entries(fstab):
-        if own.owner_id == volume_id and own.simple_target != path:
+        if own.owner_id == volume_id_for(path) and own.simple_target != path:
             return f"line {own.line_number}, which was made for it, is for {own.simple_target} now"
     return None
 

@@ -67,13 +67,15 @@ def test_kill_9_leaves_the_old_file_or_the_new_one(
 def test_runs_side_by_side_lose_nothing_of_each_other(fstab: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from hostprep.volumes.fstab import set_volume, volume_id_for\n"
         "from hostprep.volumes.fstab_file import edit_fstab\n"
+        "from hostprep.volumes.fstab_line import set_volume\n"
+        "from tests.kit.fstab_nursery import unchecked\n"
+        "unchecked()\n"
         "def put(old):\n"
-        "    return set_volume(old, volume_id=volume_id_for(path), path=path, options=[])\n"
+        "    return set_volume(old, path=path, options=[])\n"
         "for number in range(40):\n"
         "    path = f'/mnt/{sys.argv[2]}/{number}'\n"
-        "    assert edit_fstab(Path(sys.argv[1]), put, check=False)\n"
+        "    assert edit_fstab(Path(sys.argv[1]), put)\n"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", script, str(fstab), name], cwd=REPOSITORY)
@@ -91,8 +93,9 @@ def test_the_kernel_sees_flush_rename_flush(fstab: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from hostprep.volumes.fstab_file import edit_fstab\n"
-        "from tests.kit.fstab_nursery import with_volume\n"
-        "edit_fstab(Path(sys.argv[1]), with_volume, check=False)\n"
+        "from tests.kit.fstab_nursery import unchecked, with_volume\n"
+        "unchecked()\n"
+        "edit_fstab(Path(sys.argv[1]), with_volume)\n"
     )
     trace = fstab.parent.parent / f"{fstab.parent.name}.trace"
     calls = "trace=write,pwrite64,fsync,fdatasync,rename,renameat,renameat2"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hostprep.errors import Refused
 from hostprep.system.systemd import fstab_generator
-from hostprep.volumes.fstab import check_target, set_volume, volume_id_for
+from hostprep.volumes.fstab_line import check_target, set_volume
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures/fstab").glob("*.fstab"))
 GENERATOR = fstab_generator()
@@ -24,7 +24,7 @@ needs_generator = pytest.mark.skipif(GENERATOR is None, reason="systemd is not i
 
 
 def put(content: bytes, path: str) -> bytes:
-    return set_volume(content, volume_id=volume_id_for(path), path=path, options=OPTIONS)
+    return set_volume(content, path=path, options=OPTIONS)
 
 
 def generate(fstab: Path) -> Path:
@@ -110,7 +110,7 @@ def test_mount_8_mounts_our_line_out_of_every_real_file(
     options = ["nosuid", "nodev", "noexec", "size=1048576", "mode=0750"]
     fstab = tmp_path / "fstab"
     content = fixture.read_bytes()
-    fstab.write_bytes(set_volume(content, volume_id="test", path=str(target), options=options))
+    fstab.write_bytes(set_volume(content, path=str(target), options=options))
     subprocess.run(["mount", "--fstab", str(fstab), str(target)], check=True)
     live = subprocess.run(
         ["findmnt", "--noheadings", "--bytes", "-o", "FSTYPE,SIZE,OPTIONS", str(target)],

@@ -28,7 +28,7 @@ from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.units import MIB
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.facts import gather
-from hostprep.volumes.fstab import entries
+from hostprep.volumes.fstab import entries, volume_id_for
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
 from hostprep.volumes.options import compare_options
@@ -721,6 +721,6 @@ def test_a_locale_of_one_byte_a_character_changes_no_name(
     assert done.returncode == 0, done.stderr
     assert is_mounted(point)
     (line,) = entries((own_state / "fstab").read_bytes())
-    assert (line.target, line.owner_id) == (str(point), gather(str(point)).volume_id)
+    assert (line.target, line.owner_id) == (str(point), volume_id_for(str(point)))
     unmounted(point, fstab=True)
     assert (own_state / "fstab").read_bytes() == b""

@@ -9,7 +9,8 @@ from hostprep.host.mounts import Mount
 from hostprep.spec import VolumeSpec
 from hostprep.units import GIB
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab import volume_id_for
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.model import Huge
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.records import VolumeRecord
@@ -40,9 +41,18 @@ def mounted(path: str, size_bytes: int, *, used_bytes: int = 0) -> VolumeFacts:
         options=("rw", "nosuid", "nodev", "noexec"),
     )
     record = VolumeRecord(
-        path, facts.volume_id, "boot-1", "0:40", "hostprep", size_bytes, inodes, (), "uid 0", 0.0
+        path,
+        volume_id_for(path),
+        "boot-1",
+        "0:40",
+        "hostprep",
+        size_bytes,
+        inodes,
+        (),
+        "uid 0",
+        0.0,
     )
-    line = set_volume(b"", volume_id=facts.volume_id, path=path, options=options(size_bytes))
+    line = set_volume(b"", path=path, options=options(size_bytes))
     return replace(
         facts,
         place=Place(PointKind.DIRECTORY, (ROOT, MNT)),

@@ -6,14 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from hostprep.converging import volumes
 from hostprep.converging.model import Kind, ObjectPlan
 from hostprep.converging.volumes import Freed, Need, VolumeTask, plan_volumes, wanted_size
 from hostprep.errors import HostprepError, UsageError
+from hostprep.staging.observer import Silent
 from hostprep.units import GIB, MIB, PAGE_BYTES
+from hostprep.volumes.apply import Overtaken
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.model import INODE_BYTES, Huge, LiveVolume
 from hostprep.volumes.paths import Folder, Place, PointKind
+from hostprep.volumes.plan import VolumePlan
 from tests.unit.converging.made import look, mounted, options
 from tests.unit.volumes.made import fresh
 
@@ -73,9 +77,7 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
         Kind.VOLUME: "it is 4.00 GiB; fstab says what the spec says: the mounted volume was"
         " changed by hand"
     }
-    small_line = set_volume(
-        b"", volume_id=right.volume_id, path=PATH, options=options(4 * GIB, 524288)
-    )
+    small_line = set_volume(b"", path=PATH, options=options(4 * GIB, 524288))
     edited = replace(right, fstab=small_line)
     found = reasons(only(plan_volumes([look("8G", edited)], {})))
     assert set(found) == {Kind.FSTAB}
@@ -232,6 +234,20 @@ def test_it_never_becomes_smaller_than_what_it_holds_or_is_to_hold() -> None:
     assert only(plan_volumes([look("5G", facts)], needs)).refusal is None
 
 
+def test_a_volume_that_changed_since_it_was_shown_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def overtaken(plan: VolumePlan, **_: object) -> None:
+        raise Overtaken(f"the state of {plan.request.path} changed", "run the same command again")
+
+    monkeypatch.setattr(volumes, "apply_volume", overtaken)
+    task = only(plan_volumes([look("64M", fresh(PATH))], {})).task
+    assert task is not None
+    with pytest.raises(HostprepError, match="changed while the host was planned") as caught:
+        task.carry_out(Silent())
+    assert caught.value.hint == "run the same command again"
+
+
 def test_there_are_inodes_for_what_is_to_come() -> None:
     def task(plan: ObjectPlan) -> VolumeTask:
         assert isinstance(plan.task, VolumeTask)
@@ -239,8 +255,8 @@ def test_there_are_inodes_for_what_is_to_come() -> None:
 
     few = {PATH: [Need("few", MIB, 100)]}
     many = {PATH: [Need("many", MIB, 10**6)]}
-    assert task(only(plan_volumes([look("64M", fresh(PATH))], few))).request.inodes == 65536
-    wanted = task(only(plan_volumes([look("64M", fresh(PATH))], many))).request.inodes
+    assert task(only(plan_volumes([look("64M", fresh(PATH))], few))).plan.request.inodes == 65536
+    wanted = task(only(plan_volumes([look("64M", fresh(PATH))], many))).plan.request.inodes
     assert wanted is not None and wanted > 10**6
     there = mounted(PATH, 64 * MIB)
     assert only(plan_volumes([look("64M", there)], few)).changes == ()

@@ -9,7 +9,6 @@ from hostprep.host.memory import Headroom
 from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.paths import Folder, Place, PointKind
 
@@ -42,9 +41,7 @@ def fresh(path: str) -> VolumeFacts:
     """Return the facts of a path where nothing is yet, on a machine with 60 GiB to spare."""
     return VolumeFacts(
         path=path,
-        volume_id=volume_id_for(path),
         boot_id="boot-1",
-        page_bytes=4096,
         place=Place(PointKind.MISSING, (ROOT, MNT), missing=(path,)),
         mount=None,
         live=None,

@@ -12,8 +12,9 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount
 from hostprep.system.mounting import TmpfsSupport
 from hostprep.volumes import facts
-from hostprep.volumes.facts import gather, is_volume, mounted_by_us, our_line
-from hostprep.volumes.fstab import set_volume, volume_id_for
+from hostprep.volumes.facts import gather, is_volume, mounted_by_us
+from hostprep.volumes.fstab import our_line, volume_id_for
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.model import LiveVolume, VolumeRequest
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, write_record
@@ -25,7 +26,7 @@ MOUNT = Mount(30, 22, "0:42", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
 RECORD = VolumeRecord(
     PATH, volume_id_for(PATH), "boot-1", "0:42", "hostprep", 1 << 30, 1000, (), "root", 0.0
 )
-LINE = set_volume(b"", volume_id=volume_id_for(PATH), path=PATH, options=("size=1g",))
+LINE = set_volume(b"", path=PATH, options=("size=1g",))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,6 @@ def test_a_line_of_others_behind_a_symlink_takes_the_place(tmp_path: Path) -> No
     with pytest.raises(Refused, match=r"tmpfs on .*link/v \(that is .*real/v\), and it is not"):
         set_volume(
             others + line,
-            volume_id=found.volume_id,
             path=path,
             options=(),
             aliases=found.fstab_aliases,
@@ -244,7 +244,7 @@ def test_what_only_a_line_tells_of_is_promised_too(
 ) -> None:
     other = "/mnt/other-none"
     each = live_volume(size_bytes=1000, inodes=0).promised_bytes
-    line = set_volume(b"", volume_id=volume_id_for(other), path=other, options=("size=1000",))
+    line = set_volume(b"", path=other, options=("size=1000",))
     (own_state / "fstab").write_bytes(line)
     assert promised(root, monkeypatch, other) == each
     mountinfo = root / "proc/self/mountinfo"
@@ -268,9 +268,7 @@ def test_of_an_fstab_with_hard_links_it_is_said_that_they_part(
     assert not warned(request)
     os.link(fstab, tmp_path / "backup")
     assert warned(request) and not warned(replace(request, fstab=False))
-    line = set_volume(
-        b"", volume_id=volume_id_for(request.path), path=request.path, options=("size=1",)
-    )
+    line = set_volume(b"", path=request.path, options=("size=1",))
     fstab.write_bytes(line)
     removal = plan_unmount(UnmountRequest(request.path, fstab=True), gather(request.path), ())
     assert any("other names (hard links)" in words for words in removal.warnings)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.volumes.fstab import (
-    FstabEntry,
-    check_target,
-    entries,
-    foreign_lines,
-    remove_volume,
-    set_volume,
-    volume_id_for,
-    volume_line,
-)
+from hostprep.volumes.fstab import FstabEntry, entries, foreign_lines, volume_id_for
+from hostprep.volumes.fstab_line import check_target, remove_volume, set_volume, volume_line
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))
 PATH = "/mnt/hostprep"
-ID = volume_id_for(PATH)
 OPTIONS = ("nosuid", "nodev", "noexec", "size=32212254720", "mode=0755")
 LINE = (
     b"hostprep /mnt/hostprep tmpfs nosuid,nodev,noexec,size=32212254720,mode=0755,"
@@ -29,7 +21,7 @@ LINE = (
 
 
 def put(content: bytes, path: str = PATH, options: tuple[str, ...] = OPTIONS) -> bytes:
-    return set_volume(content, volume_id=volume_id_for(path), path=path, options=options)
+    return set_volume(content, path=path, options=options)
 
 
 def test_fixtures_are_there() -> None:
@@ -37,18 +29,18 @@ def test_fixtures_are_there() -> None:
 
 
 def test_line_is_what_people_read() -> None:
-    assert volume_line(volume_id=ID, path=PATH, options=OPTIONS) == LINE
+    assert volume_line(path=PATH, options=OPTIONS) == LINE
 
 
 def test_line_escapes_space_and_backslash_only() -> None:
     path = "/mnt/a b\\c#d,ü"
-    line = volume_line(volume_id="x", path=path, options=())
+    line = volume_line(path=path, options=())
     assert line.split(b" ")[1] == rb"/mnt/a\040b\134c#d,".strip() + "ü".encode()
     assert entries(line)[0].target == path
 
 
 def test_nofail_stands_once_and_last_but_the_mark() -> None:
-    line = volume_line(volume_id=ID, path=PATH, options=("nofail", "size=1"))
+    line = volume_line(path=PATH, options=("nofail", "size=1"))
     assert b" size=1,nofail,X-hostprep.id=mnt-hostprep 0 0" in line
 
 
@@ -58,13 +50,12 @@ def test_nofail_stands_once_and_last_but_the_mark() -> None:
 )
 def test_options_that_would_not_survive_are_a_mistake_of_the_caller(option: str) -> None:
     with pytest.raises(ValueError, match="option"):
-        volume_line(volume_id=ID, path=PATH, options=(option,))
+        volume_line(path=PATH, options=(option,))
 
 
-@pytest.mark.parametrize("volume_id", ["", "a b", "a,b", 'a"b', "a\n"])
-def test_ids_that_would_need_escaping_are_a_mistake_of_the_caller(volume_id: str) -> None:
-    with pytest.raises(ValueError, match="volume id"):
-        volume_line(volume_id=volume_id, path=PATH, options=())
+@pytest.mark.parametrize("path", ["", "/", "/a b", "/a,b", '/a"b', "/a\n", "/ä/#", "/a\udcff=b\\"])
+def test_no_id_needs_escaping(path: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", volume_id_for(path))
 
 
 @pytest.mark.parametrize(
@@ -181,8 +172,8 @@ def test_real_files_survive_set_and_remove(fixture: Path) -> None:
     assert b"size=4096,nofail" in changed
     assert foreign_lines(changed)[: len(foreign_lines(original))] == foreign_lines(original)
     newline = b"\n" if original.endswith(b"\r") else b""  # the documented exception
-    assert remove_volume(changed, volume_id=ID, path=PATH) == original + newline
-    assert remove_volume(original, volume_id=ID, path=PATH) == original
+    assert remove_volume(changed, path=PATH) == original + newline
+    assert remove_volume(original, path=PATH) == original
 
 
 def test_our_line_ends_as_the_file_does() -> None:
@@ -197,18 +188,18 @@ def test_our_line_ends_as_the_file_does() -> None:
 
 def test_what_others_appended_behind_our_unterminated_line_keeps_its_newline() -> None:
     theirs = put(b"# a") + b"\n# theirs\n"
-    assert remove_volume(theirs, volume_id=ID, path=PATH) == b"# a\n# theirs\n"
+    assert remove_volume(theirs, path=PATH) == b"# a\n# theirs\n"
 
 
 @pytest.mark.parametrize("blank", [b"\n", b"\r\n"])
 def test_a_blank_line_before_ours_stays_where_somebody_cut_off_our_newline(blank: bytes) -> None:
     content = b"# a" + blank + b"# b" + blank + blank
-    assert remove_volume(content + LINE, volume_id=ID, path=PATH) == content
+    assert remove_volume(content + LINE, path=PATH) == content
 
 
 def test_of_a_file_with_our_line_alone_nothing_is_left() -> None:
     for ending in (b"", b"\n"):
-        assert remove_volume(LINE + ending, volume_id=ID, path=PATH) == b""
+        assert remove_volume(LINE + ending, path=PATH) == b""
 
 
 def test_our_line_is_replaced_where_it_stands() -> None:
@@ -240,7 +231,7 @@ def test_what_is_mounted_nowhere_takes_no_place() -> None:
 def test_a_commented_line_of_ours_is_a_comment() -> None:
     content = b"#" + LINE + b"\n"
     assert put(content) == content + LINE + b"\n"
-    assert remove_volume(content, volume_id=ID, path=PATH) == content
+    assert remove_volume(content, path=PATH) == content
 
 
 @pytest.mark.parametrize(
@@ -259,7 +250,7 @@ def test_somebody_elses_entry_for_the_same_target_is_refused(line: bytes, names:
     with pytest.raises(Refused, match=names) as caught:
         put(content)
     assert caught.value.exit_code == 5
-    assert remove_volume(content, volume_id=ID, path=PATH) == content
+    assert remove_volume(content, path=PATH) == content
 
 
 def test_somebody_elses_entry_is_refused_beside_our_own_too() -> None:
@@ -272,7 +263,7 @@ def test_two_lines_with_our_id_are_refused_naming_both() -> None:
     with pytest.raises(Refused, match="lines 1, 3 "):
         put(content)
     with pytest.raises(Refused, match="lines 1, 3 "):
-        remove_volume(content, volume_id=ID, path=PATH)
+        remove_volume(content, path=PATH)
 
 
 def test_our_line_pointed_elsewhere_is_refused() -> None:
@@ -280,13 +271,13 @@ def test_our_line_pointed_elsewhere_is_refused() -> None:
     with pytest.raises(Refused, match=r"line 1 .*/srv/other"):
         put(content)
     with pytest.raises(Refused, match=r"line 1 .*/srv/other"):
-        remove_volume(content, volume_id=ID, path=PATH)
+        remove_volume(content, path=PATH)
 
 
 def test_our_line_made_into_another_file_system_is_refused() -> None:
     content = LINE.replace(b"tmpfs ", b"ext4 ").replace(b"hostprep ", b"/dev/sdb1 ", 1) + b"\n"
     with pytest.raises(Refused, match=r"line 1 .*/dev/sdb1 \(ext4\)"):
-        remove_volume(content, volume_id=ID, path=PATH)
+        remove_volume(content, path=PATH)
 
 
 def test_foreign_lines_are_those_without_the_mark() -> None:

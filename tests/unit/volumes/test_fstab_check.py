@@ -16,7 +16,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.system.run import CommandFailed, Completed
 from hostprep.system.systemd import GeneratedUnits
 from hostprep.volumes import fstab_check
-from hostprep.volumes.fstab import set_volume, volume_id_for
+from hostprep.volumes.fstab_line import set_volume
 
 PATH = "/mnt/hostprep-none"
 DEAD = b"server:/export /share nfs defaults 0 0\n"
@@ -24,9 +24,7 @@ ERROR = f"{PATH}\n   [E] something is wrong with it\n"
 
 
 def volume(size: str, before: bytes = DEAD) -> bytes:
-    return set_volume(
-        before, volume_id=volume_id_for(PATH), path=PATH, options=("nosuid", f"size={size}")
-    )
+    return set_volume(before, path=PATH, options=("nosuid", f"size={size}"))
 
 
 @pytest.fixture
@@ -100,7 +98,7 @@ def test_of_what_the_edit_leaves_alone_no_unit_is_asked(
     tmp_path: Path, asked: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = "/mnt/hostprep-other"
-    old = set_volume(b"", volume_id=volume_id_for(other), path=other, options=("size=1g",))
+    old = set_volume(b"", path=other, options=("size=1g",))
 
     def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
         text = f"SourcePath={file}\nWhere={PATH}\nWhat=tmpfs\nType=tmpfs\n"
@@ -223,7 +221,7 @@ def test_a_target_that_is_yet_to_be_made_is_no_mistake(
     said = f"{target}\n   [E] unreachable on boot required target: No such file or directory\n"
     monkeypatch.setattr(fstab_check, "run", lambda *_, **__: Completed(("findmnt",), 1, said, ""))
     monkeypatch.setattr(fstab_check, "fstab_generator", lambda: None)
-    new = set_volume(b"", volume_id="v", path=str(target), options=("size=1g",))
+    new = set_volume(b"", path=str(target), options=("size=1g",))
     new_path = tmp_path / "new"
     new_path.write_bytes(new)
     refused: AbstractContextManager[Any]

@@ -17,7 +17,6 @@ from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes import fstab_file
-from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
 from hostprep.volumes.fstab_file import (
     check_edit,
     edit_fstab,
@@ -25,19 +24,19 @@ from hostprep.volumes.fstab_file import (
     read_fstab,
     reload_is_due,
 )
+from hostprep.volumes.fstab_line import remove_volume, set_volume
 from tests.kit.flushing import fail_to_flush_folders
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))
 PATH = "/mnt/hostprep"
-ID = volume_id_for(PATH)
 
 
 def put(content: bytes) -> bytes:
-    return set_volume(content, volume_id=ID, path=PATH, options=["nosuid", "size=1048576"])
+    return set_volume(content, path=PATH, options=["nosuid", "size=1048576"])
 
 
 def drop(content: bytes) -> bytes:
-    return remove_volume(content, volume_id=ID, path=PATH)
+    return remove_volume(content, path=PATH)
 
 
 @pytest.fixture
@@ -87,16 +86,14 @@ def test_a_path_with_spaces_and_percent_signs_is_checked_too(tmp_path: Path) -> 
     fstab = tmp_path / "a b %n" / "fstab"
     fstab.parent.mkdir()
     path = "/mnt/50% of ü"
-    assert edit_fstab(
-        fstab, lambda old: set_volume(old, volume_id=volume_id_for(path), path=path, options=[])
-    )
+    assert edit_fstab(fstab, lambda old: set_volume(old, path=path, options=[]))
 
 
 def test_a_target_behind_a_symlink_is_still_ours_to_the_generator(fstab: Path) -> None:
     (fstab.parent / "real").mkdir()
     (fstab.parent / "link").symlink_to("real")
     path = f"{fstab.parent}/link/volume"
-    assert edit_fstab(fstab, lambda old: set_volume(old, volume_id="x", path=path, options=[]))
+    assert edit_fstab(fstab, lambda old: set_volume(old, path=path, options=[]))
 
 
 def test_a_symlinked_fstab_is_refused_and_stays(fstab: Path) -> None:
@@ -218,11 +215,6 @@ def test_nobody_edits_it_beside_another_run(run: Callable[..., object], fstab: P
     with lock("fstab", purpose="another edit"), pytest.raises(Waits):
         run(fstab, put, on_wait=on_wait)
     assert fstab.read_bytes() == b"# mine\n"
-
-
-def test_unchecked_edits_are_the_callers_own_risk(fstab: Path) -> None:
-    line = b"tmpfs /mnt/x tmpfs X-hostprep.id=odd 0 0\n"
-    assert edit_fstab(fstab, lambda content: content + line, check=False) is True
 
 
 def test_litter_of_a_killed_run_goes_with_the_next_even_where_nothing_changes(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostprep.volumes.fstab import entries, remove_volume, set_volume, volume_id_for
+from hostprep.volumes.fstab import entries, volume_id_for
+from hostprep.volumes.fstab_line import remove_volume, set_volume
 
 MARK = b"X-hostprep.id="
 PATHS = ["/mnt/hostprep", "/mnt/a b", "/srv/back\\slash", "/srv/ümlaut", "/mnt/host-prep"]
@@ -37,8 +38,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(PATHS), st.none() | OPTIONS), max_siz
 
 def apply(content: bytes, path: str, options: list[str] | None) -> bytes:
     if options is None:
-        return remove_volume(content, volume_id=volume_id_for(path), path=path)
-    return set_volume(content, volume_id=volume_id_for(path), path=path, options=options)
+        return remove_volume(content, path=path)
+    return set_volume(content, path=path, options=options)
 
 
 def foreign(content: bytes) -> list[bytes]:

@@ -11,9 +11,10 @@ from hostprep.host.memory import Headroom
 from hostprep.host.mounts import Mount
 from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB, KIB, MIB
+from hostprep.volumes import settings
 from hostprep.volumes.budget import budget_warnings
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.model import Huge, RamBudget, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind
@@ -46,7 +47,7 @@ MOUNTED = replace(
     record=RECORD,
 )
 REQUEST = VolumeRequest(PATH, 8 * GIB)
-LINE = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=8g", "nr_inodes=2000"))
+LINE = set_volume(b"", path=PATH, options=("size=8g", "nr_inodes=2000"))
 
 
 def refusal(request: VolumeRequest, facts: VolumeFacts) -> str:
@@ -89,10 +90,12 @@ def test_what_is_asked_for_is_taken() -> None:
     assert options[3:] == ("mode=1777", "uid=5", "gid=6", "size=8589934592", "nr_inodes=77")
 
 
-def test_a_size_is_rounded_up_to_pages_as_the_kernel_does() -> None:
-    assert plan_volume(replace(REQUEST, size_bytes=4097), FRESH).size_bytes == 8192
-    large = replace(FRESH, page_bytes=65536)
-    assert plan_volume(replace(REQUEST, size_bytes=4097), large).size_bytes == 65536
+@pytest.mark.parametrize(("page_bytes", "size_bytes"), [(4096, 8192), (65536, 65536)])
+def test_a_size_is_rounded_up_to_pages_as_the_kernel_does(
+    page_bytes: int, size_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "PAGE_BYTES", page_bytes)
+    assert plan_volume(replace(REQUEST, size_bytes=4097), FRESH).size_bytes == size_bytes
 
 
 def test_default_inodes_are_bounded_on_both_sides() -> None:
@@ -340,6 +343,10 @@ def test_a_percentage_of_the_ram_is_what_it_was_but_for_a_little() -> None:
     share = replace(REQUEST, of_ram=True)
     for more in (-4096, 0, 80 * MIB):
         assert plan_volume(replace(share, size_bytes=8 * GIB + more), poor).changes == ()
+    kept = plan_volume(replace(share, size_bytes=8 * GIB + 80 * MIB), poor).unchanged
+    assert kept[0].reason == "it is 8.00 GiB, within 1% of the 8.08 GiB that were asked for"
+    alike = plan_volume(replace(share, size_bytes=8 * GIB - 4096), poor).unchanged
+    assert [each.reason for each in alike] == ["it is mounted as wanted"]
     assert "grow" in actions(replace(share, size_bytes=8 * GIB + 90 * MIB), MOUNTED)[0]
     assert "grow" in actions(replace(REQUEST, size_bytes=8 * GIB + 80 * MIB), MOUNTED)[0]
 
@@ -456,7 +463,7 @@ def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
     assert actions(request, FRESH)[-1] == "add a line for the volume"
     options = plan_volume(request, FRESH).fstab_options
     assert options is not None
-    written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
+    written = set_volume(b"", path=PATH, options=options)
     again = plan_volume(request, replace(MOUNTED, fstab=written))
     assert again.changes == ()
     unread = plan_volume(request, replace(MOUNTED, fstab=written, reload_is_due=True))
@@ -492,6 +499,17 @@ def test_an_fstab_that_cannot_be_replaced_only_matters_where_it_would_be() -> No
     assert refusal(replace(REQUEST, fstab=True), linked) == "it is a symlink"
 
 
+def test_an_fstab_that_a_power_cut_has_torn_is_refused_for_that() -> None:
+    asked = replace(REQUEST, fstab=True)
+    torn = replace(FRESH, fstab=b"/dev/sda1 / ext4 defaults 0 1\n/dev/sd\0\0\0")
+    refusal = plan_volume(asked, torn).refusal
+    assert refusal is not None and "ends in NUL bytes" in refusal.message
+    assert refusal.hint is not None and r"sed -i 's/\x00//g' /" in refusal.hint
+    assert plan_volume(REQUEST, torn).refusal is None
+    for fstab in (b"", b"a\0b\n", b"a\0\n", LINE + b"\0\0"):  # the last is in the volume's own
+        assert plan_volume(asked, replace(FRESH, fstab=fstab)).refusal is None
+
+
 def test_an_fstab_that_cannot_be_written_only_matters_where_it_would_be() -> None:
     request = replace(REQUEST, fstab=True)
     held = replace(FRESH, fstab_obstacle=Refused("it is immutable"))
@@ -499,7 +517,7 @@ def test_an_fstab_that_cannot_be_written_only_matters_where_it_would_be() -> Non
     assert refusal(request, held) == "it is immutable"
     options = plan_volume(request, FRESH).fstab_options
     assert options is not None
-    written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
+    written = set_volume(b"", path=PATH, options=options)
     there = replace(MOUNTED, fstab=written, fstab_obstacle=held.fstab_obstacle)
     assert plan_volume(request, there).refusal is None
     assert refusal(replace(request, size_bytes=9 * GIB), there) == "it is immutable"
@@ -517,7 +535,7 @@ def test_a_line_that_stays_behind_is_named_by_value_not_by_text() -> None:
 
 
 def test_what_our_fstab_line_mounted_at_boot_is_ours() -> None:
-    line = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=1g",))
+    line = set_volume(b"", path=PATH, options=("size=1g",))
     booted = replace(
         MOUNTED, boot_id="boot-2", fstab=line, mount=replace(MOUNT, source="tmpfs", device="0:7")
     )

@@ -12,7 +12,7 @@ from hostprep.host.mounts import Mount
 from hostprep.host.processes import PathUser
 from hostprep.units import MIB
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.records import VolumeRecord
@@ -21,7 +21,7 @@ from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
 
 PATH = "/mnt/data"
 MADE = ("/mnt/data",)
-LINE = set_volume(b"# mine\n", volume_id="mnt-data", path=PATH, options=("size=8g",))
+LINE = set_volume(b"# mine\n", path=PATH, options=("size=8g",))
 GONE = replace(
     fresh(PATH),
     record=VolumeRecord(

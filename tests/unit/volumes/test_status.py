@@ -11,7 +11,7 @@ from hostprep.errors import UsageError
 from hostprep.host.mounts import Mount
 from hostprep.units import GIB, MIB
 from hostprep.volumes import status
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.status import VolumeStatus, volume_statuses
 from tests.unit.volumes.made import live_volume
 
@@ -24,7 +24,7 @@ def of_line(
     monkeypatch: pytest.MonkeyPatch, home: Path, *size: str, has_bytes: int = GIB
 ) -> VolumeStatus:
     """Return the status of a volume of 1 GiB, on a machine with 100 GiB, beside such a line."""
-    line = set_volume(b"", volume_id="mnt-data", path=PATH, options=(*OPTIONS, *size))
+    line = set_volume(b"", path=PATH, options=(*OPTIONS, *size))
     (home / "fstab").write_bytes(line)
     live = live_volume(path=PATH, size_bytes=has_bytes, options=("rw",))
     monkeypatch.setattr(status, "read_mounts", lambda: (MOUNT,))
@@ -71,7 +71,7 @@ def test_without_nofail_a_line_stops_the_boot_unless_no_boot_mounts_it(
 
 def test_lines_of_others_are_no_volumes(own_state: Path) -> None:
     """A copy of ours for another path neither: its id is that of the volume it was made for."""
-    line = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=1g",))
+    line = set_volume(b"", path=PATH, options=("size=1g",))
     copy = line.replace(b" /mnt/data ", b" /mnt/copy ")
     (own_state / "fstab").write_bytes(b"tmpfs /mnt/theirs tmpfs size=1g 0 0\n" + copy)
     assert volume_statuses() == ()
