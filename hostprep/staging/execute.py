@@ -30,11 +30,9 @@ _MOST_PROCESSES = 16
 def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Observer) -> Copied:
     """Copy what ``files`` says into the private tree, verified as asked, and journal it.
 
-    ``files`` are those of the run's ``plan``, or some that are copied once more. A few of a source
-    that answers from memory are worth no worker process; but of one that is served, and may cease
-    to answer, this process reads nothing: it could not be interrupted then.
-    Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
-    the work so far kept for the next one.
+    ``files`` are those of the run's ``plan``, or some that are copied once more. Files that fail
+    are in ``problems``; raises ``HostprepError`` for what ends the whole run, with the work so far
+    kept for the next one.
     """
     reading, verify, gentle = plan.reading, plan.request.verify, plan.request.gentle
     if verify is Verify.READBACK and not plan.in_ram:
@@ -51,19 +49,17 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     )
     copied = Copied()
     meter = ProcessorMeter()
-    few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
-    here = few and (plan.answers_from_memory or reading.readers == 1)
-    here = here and not (gentle or plan.served)
+    here = _worth_no_worker(plan, files)
     processes = 0 if here else reading.processes
+    most, governor = None, None
+    if reading.may_grow and not here:
+        most = max(reading.processes, _MOST_PROCESSES)
+        governor = Governor(reading.readers, most * reading.threads)
+    elif reading.adapts and not here:
+        governor = Governor(reading.readers)
     try:
-        most = max(reading.processes, _MOST_PROCESSES) if reading.may_grow and not here else None
         with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
             tasks = Tasks(pool, copied)
-            governor = None
-            if most is not None:
-                governor = Governor(reading.readers, most * reading.threads)
-            elif reading.adapts and not here:
-                governor = Governor(reading.readers)
 
             def tick() -> None:
                 parts, size_bytes = pool.effort()
@@ -83,6 +79,17 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     observer.progress(copied.files, copied.data_bytes)
     copied.processors = meter.time()
     return copied
+
+
+def _worth_no_worker(plan: StagePlan, files: CopyPlan) -> bool:
+    """Whether these are so few, and so soon at hand, that this process copies them itself.
+
+    Of a source that is served, and may cease to answer, it reads nothing: it could not be
+    interrupted then.
+    """
+    few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
+    at_hand = plan.answers_from_memory or plan.reading.readers == 1
+    return few and at_hand and not (plan.request.gentle or plan.served)
 
 
 def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Observer) -> None:
