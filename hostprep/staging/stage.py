@@ -143,7 +143,7 @@ class _Work:
             check_kept_names(self.private, link_lines, self.spelling)
             failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
             if failed and not request.partial:
-                return result_of(plan, copied, None, [], live, changed=True, published=False)
+                return result_of(plan, copied, None, live, changed=True)
             record, before = self._record(copied, partial=bool(failed)), plan.previous
             if before is not None and came_to_nothing(plan, copied, record, before):
                 before = dataclasses.replace(before, skipped=record.skipped)  # as it is told now
@@ -151,11 +151,11 @@ class _Work:
                     put_readers_right(plan, self.published_fd)
                 self._save(before, "staged")
                 self._clean_up()
-                return result_of(plan, copied, before, [], live, changed=False, published=True)
+                return result_of(plan, copied, before, live, changed=False)
             with self._timed("publish"):
                 self.observer.phase("publish")
                 left = self._publish(copied, link_lines, record, manifest)
-        return result_of(plan, copied, record, left, live, changed=True, published=True)
+        return result_of(plan, copied, record, live, changed=True, left=left)
 
     def _copy(self) -> Copied:
         """Copy into the private directory, verified as asked."""
