@@ -13,7 +13,6 @@ from hostprep.errors import HostprepError, Refused, after_changes
 from hostprep.host.mounts import Mount
 from hostprep.staging.execute import copy_all, settle, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
-from hostprep.staging.growing import make_volume
 from hostprep.staging.keeping import keep_failed
 from hostprep.staging.model import StageResult, Verify
 from hostprep.staging.naming import check_kept_names
@@ -22,7 +21,7 @@ from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import leaves_of
 from hostprep.staging.plans.ordering import order_files
-from hostprep.staging.preparing import begin, is_all_new, open_target
+from hostprep.staging.preparing import begin, is_all_new, make_volume, open_target
 from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import (
