@@ -114,7 +114,8 @@ def check_places(
                 except OSError:
                     count.add(len(some))
                     continue  # it is yet to be made
-                for name in _taken(some, known, target_dir, count):
+                # All of them first: another spelling is looked for with the same open directories.
+                for name in list(_taken(some, known, target_dir, count)):
                     if not takes(tree, join(directory, name)):
                         raise _appeared(join(directory, name))
 
