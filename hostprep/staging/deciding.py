@@ -22,9 +22,7 @@ from hostprep.staging.plans.space import (
     check_memory,
     check_space,
     directory_space,
-    fits,
-    memory_budget,
-    reclaiming,
+    room_for,
     volume_request,
     volume_space,
 )
@@ -46,7 +44,7 @@ from hostprep.staging.target.place import (
     standing_directory,
     unmounted_refusal,
 )
-from hostprep.staging.target.private import TREE, footprint, journals_in, look
+from hostprep.staging.target.private import TREE, journals_in, look
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible
@@ -151,13 +149,8 @@ def _room_of(
         facts = gather(request.parent)
         volume = plan_volume(volume_request(request, files, facts.live), facts)
         space = volume_space(request, files, volume)
-    memory = None
-    if files.copied.files and (volume is None or volume.budget is None):
-        memory = memory_budget(request, space)
-    if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
-        space = reclaiming(space, *footprint(parent_fd, request.name), files)
-        memory = memory and memory_budget(request, space)
-    return volume, space, memory
+    in_memory = bool(files.copied.files) and (volume is None or volume.budget is None)
+    return volume, *room_for(request, files, space, parent_fd, in_memory=in_memory)
 
 
 def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:

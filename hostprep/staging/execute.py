@@ -30,9 +30,9 @@ _MOST_PROCESSES = 16
 def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Observer) -> Copied:
     """Copy what ``files`` says into the private tree, verified as asked, and journal it.
 
-    ``files`` are those of the run's ``plan``, or some that are copied once more.
-    Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
-    the work so far kept for the next one.
+    ``files`` are those of the run's ``plan``, or some that are copied once more. Files that fail
+    are in ``problems``; raises ``HostprepError`` for what ends the whole run, with the work so far
+    kept for the next one.
     """
     reading, verify, gentle = plan.reading, plan.request.verify, plan.request.gentle
     if verify is Verify.READBACK and not plan.in_ram:
@@ -49,18 +49,16 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     )
     copied = Copied()
     meter = ProcessorMeter()
-    processes = most = reading.processes
-    governor = None
-    if _needs_no_workers(plan, files):
-        processes = most = 0
-    elif reading.may_grow:
-        most = max(processes, _MOST_PROCESSES)
+    here = _worth_no_worker(plan, files)
+    processes = 0 if here else reading.processes
+    most, governor = None, None
+    if reading.may_grow and not here:
+        most = max(reading.processes, _MOST_PROCESSES)
         governor = Governor(reading.readers, most * reading.threads)
-    elif reading.adapts:
+    elif reading.adapts and not here:
         governor = Governor(reading.readers)
     try:
         with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
-
             def tick() -> None:
                 parts, size_bytes = pool.effort()
                 # Of a long task its bytes while it lasts; what is copied twice counts once.
@@ -81,16 +79,15 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
     return copied
 
 
-def _needs_no_workers(plan: StagePlan, files: CopyPlan) -> bool:
-    """Whether this process may copy: a few files, and the source answers for sure.
+def _worth_no_worker(plan: StagePlan, files: CopyPlan) -> bool:
+    """Whether these are so few, and so soon at hand, that this process copies them itself.
 
-    Of one that is served, and may cease to answer, it reads nothing: it could not be interrupted
-    then.
+    Of a source that is served, and may cease to answer, it reads nothing: it could not be
+    interrupted then.
     """
-    if plan.served or plan.request.gentle:
-        return False
     few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
-    return few and (plan.answers_from_memory or plan.reading.readers == 1)
+    at_hand = plan.answers_from_memory or plan.reading.readers == 1
+    return few and at_hand and not (plan.request.gentle or plan.served)
 
 
 def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Observer) -> None:

@@ -158,6 +158,14 @@ LET_CHOWN = "start it with that capability (docker run --cap-add=CHOWN)"
 FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
 CHANGED_TWICE = "changed while it was copied, twice"
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
+# What mends it where it is not the source that has to be mended, by what the reason begins with.
+CURES = {
+    PLACE_TAKEN: "move away what has its place on the target",
+    TARGET_CANNOT: "stage to a file system that can hold all of it (ext4, XFS, a tmpfs)",
+    NO_CHOWN: LET_CHOWN,
+    FILE_SIZE_LIMIT: "have that limit raised (of a service: LimitFSIZE=)",
+    CHANGED_TWICE: "let nothing write to the source meanwhile",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +190,11 @@ class Skipped:
         return self.failed and self.reason.startswith(TARGET_CANNOT)
 
     @property
-    def disowned(self) -> bool:
-        """Whether this process lacks the right to give it to its owner."""
-        return self.failed and self.reason == NO_CHOWN
-
-    @property
-    def too_large(self) -> bool:
-        """Whether it is larger than this process may write."""
-        return self.failed and self.reason.startswith(FILE_SIZE_LIMIT)
-
-    @property
-    def restless(self) -> bool:
-        """Whether somebody writes to it, so that no moment of it can be copied."""
-        return self.failed and self.reason == CHANGED_TWICE
+    def cure(self) -> str | None:
+        """What is to be mended so that it is staged; None where the reason tells of the source."""
+        if not self.failed:
+            return None
+        return next((cure for why, cure in CURES.items() if self.reason.startswith(why)), None)
 
 
 OTHER_CONTENT = "has other content"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hostprep.errors import HostprepError
@@ -120,15 +121,15 @@ def result_of(
     plan: StagePlan,
     copied: Copied,
     record: Record | None,
-    left: list[str],
     live: LiveVolume | None,
     *,
     changed: bool,
-    published: bool,
+    left: Sequence[str] = (),
 ) -> StageResult:
     """Return what a run tells: of all that is there, and of what it did itself.
 
-    What only its end shows, ``concluded`` adds.
+    Without a ``record`` nothing was published; ``left`` is what of others could not go. What only
+    the end of a run shows, ``concluded`` adds.
     """
     request, files = plan.request, plan.files
     skipped: tuple[Skipped, ...] = (*files.skipped, *copied.problems)
@@ -145,14 +146,14 @@ def result_of(
         copied_hole_bytes=copied.hole_bytes,
         kept_files=files.kept.files,
         resumed_files=files.resumed.files,
-        deleted_files=len(files.delete) if published else 0,
+        deleted_files=len(files.delete) if record else 0,
         skipped=skipped,
         left=(*files.foreign, *left),
         digest=record.digest if record else None,
         verified=bool(record and record.verified_at is not None),
         verify=Verify(record.verify) if record else request.verify,
         copied_verify=request.verify,
-        published=published,
+        published=record is not None,
         changed=changed,
         seconds=0.0,
         processors=copied.processors,

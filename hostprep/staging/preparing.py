@@ -1,4 +1,5 @@
-"""Where a run begins: the target is opened, its private directory made, and the record of it."""
+"""Where a run begins: the volume is made, the target opened, its private directory made, and the
+record of it."""
 
 from __future__ import annotations
 
@@ -9,23 +10,56 @@ from contextlib import suppress
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import Mount
+from hostprep.staging.model import StageRequest
 from hostprep.staging.naming import check_names
+from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import record_of
 from hostprep.staging.planning import StagePlan, purpose_of
+from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.in_flight import in_flight, in_flight_in_memory, taken_in_the_end
 from hostprep.staging.plans.space import (
     check_memory,
     check_space,
     directory_space,
-    fits,
-    memory_budget,
-    reclaiming,
+    room_for,
+    volume_request,
+    volume_space,
 )
 from hostprep.staging.record.records import forget, save_record
 from hostprep.staging.target.place import check_in_volume, open_parent
-from hostprep.staging.target.private import PrivateDir, footprint, is_there, prepare
+from hostprep.staging.target.private import PrivateDir, is_there, prepare
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
+from hostprep.volumes.apply import AppliedVolume, Overtaken, apply_volume
+from hostprep.volumes.facts import gather
+from hostprep.volumes.plan import VolumePlan, plan_volume
+
+# By how many that grow one volume at the same time a run may be overtaken.
+_OTHER_RUNS = 8
+
+
+def make_volume(plan: StagePlan, volume: VolumePlan, observer: Observer) -> AppliedVolume:
+    """Make the volume as planned and return what was done of it.
+
+    It is planned again where another run has made or grown it meanwhile, and nothing of the data
+    set lay in it, which the rest of the plan would rest on. Raises as ``apply_volume`` does, and
+    ``Refused`` where the data set does not fit any more.
+    """
+    for _ in range(_OTHER_RUNS):
+        try:
+            return apply_volume(volume, on_wait=observer.note)
+        except Overtaken:
+            volume = _planned_again(plan.request, plan.files)
+            if plan.published or plan.files.resumed.files or volume.mount:
+                raise
+    return apply_volume(volume, on_wait=observer.note)
+
+
+def _planned_again(request: StageRequest, files: CopyPlan) -> VolumePlan:
+    facts = gather(request.parent)
+    volume = plan_volume(volume_request(request, files, facts.live), facts)
+    refusal = volume.refusal or check_space(request, volume_space(request, files, volume))
+    return dataclasses.replace(volume, refusal=refusal)
 
 
 def open_target(plan: StagePlan) -> int:
@@ -95,10 +129,9 @@ def _check_room_beside_others(plan: StagePlan, parent_fd: int) -> None:
     if frozenset(plan.space.others.names).issuperset(names):
         return
     space = directory_space(request, files)
-    if not fits(space):
-        space = reclaiming(space, *footprint(parent_fd, request.name), files)
+    space, memory = room_for(request, files, space, parent_fd, in_memory=in_memory)
     refusal = check_space(request, space)
-    if refusal is None and in_memory and (memory := memory_budget(request, space)):
+    if refusal is None and memory is not None:
         refusal = check_memory(request, memory)
     if refusal is not None:
         raise refusal

@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import LET_CHOWN, Skipped, StageResult
+from hostprep.staging.model import CURES, Skipped, StageResult
 from hostprep.units import format_count
 
 
 def cure_of(skipped: Iterable[Skipped]) -> str:
     """Return what is to be mended so that a run stages what failed."""
-    failed = [item for item in skipped if item.failed]
-    cures = []
-    if any(item.blocked for item in failed):
-        cures.append("move away what has its place on the target")
-    if any(item.unholdable for item in failed):
-        cures.append("stage to a file system that can hold all of it (ext4, XFS, a tmpfs)")
-    if any(item.disowned for item in failed):
-        cures.append(LET_CHOWN)
-    if any(item.too_large for item in failed):
-        cures.append("have that limit raised (of a service: LimitFSIZE=)")
-    if any(item.restless for item in failed):
-        cures.append("let nothing write to the source meanwhile")
-    if not failed or not all(
-        item.blocked or item.unholdable or item.disowned or item.too_large or item.restless
-        for item in failed
-    ):
+    found = {item.cure for item in skipped if item.failed}
+    cures = [cure for cure in CURES.values() if cure in found]
+    if not found or None in found:
         cures.append("mend the source")
     return " and ".join(cures)
 

@@ -13,7 +13,6 @@ from hostprep.errors import HostprepError, Refused, after_changes
 from hostprep.host.mounts import Mount
 from hostprep.staging.execute import copy_all, settle, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
-from hostprep.staging.growing import make_volume
 from hostprep.staging.keeping import keep_failed
 from hostprep.staging.model import StageResult, Verify
 from hostprep.staging.naming import check_kept_names
@@ -22,7 +21,7 @@ from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import leaves_of
 from hostprep.staging.plans.ordering import order_files
-from hostprep.staging.preparing import begin, is_all_new, open_target
+from hostprep.staging.preparing import begin, is_all_new, make_volume, open_target
 from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.publishing.publish import (
@@ -143,7 +142,7 @@ class _Work:
             check_kept_names(self.private, link_lines, self.spelling)
             failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
             if failed and not request.partial:
-                return result_of(plan, copied, None, [], live, changed=True, published=False)
+                return result_of(plan, copied, None, live, changed=True)
             record, before = self._record(copied, partial=bool(failed)), plan.previous
             if before is not None and came_to_nothing(plan, copied, record, before):
                 before = dataclasses.replace(before, skipped=record.skipped)  # as it is told now
@@ -151,11 +150,11 @@ class _Work:
                     put_readers_right(plan, self.published_fd)
                 self._save(before, "staged")
                 self._clean_up()
-                return result_of(plan, copied, before, [], live, changed=False, published=True)
+                return result_of(plan, copied, before, live, changed=False)
             with self._timed("publish"):
                 self.observer.phase("publish")
                 left = self._publish(copied, link_lines, record, manifest)
-        return result_of(plan, copied, record, left, live, changed=True, published=True)
+        return result_of(plan, copied, record, live, changed=True, left=left)
 
     def _copy(self) -> Copied:
         """Copy into the private directory, verified as asked."""

@@ -13,6 +13,7 @@ from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.copy_plan import JOURNAL_BYTES_AN_ENTRY
 from hostprep.staging.plans.space import (
     OUT_OF_MEMORY,
+    Space,
     directory_space,
     larger_volume,
     memory_growth,
@@ -30,22 +31,16 @@ from hostprep.volumes.model import INODE_BYTES, RamBudget
 class Share:
     """What one data set takes of the place that it shares with others, in bytes and inodes.
 
-    ``needed_*`` is what a run takes at its height, ``lasting_*`` the least that it leaves taken of
-    ``free_*``; it may be negative, where the run first clears away what an earlier one left.
-    ``free_*`` is what there is now for this one alone; None is no limit, or one that is not told.
-    ``volume_bytes`` is the size of a volume, 0 for none. ``budget`` is that of a place in the
-    memory, None elsewhere and in a volume, which has its own.
+    ``space`` is what a run takes at its height, and what there is now for this one alone;
+    ``lasting_*`` the least that it leaves taken of that. It may be negative, where the run first
+    clears away what an earlier one left. ``budget`` is that of a place in the memory, None
+    elsewhere and in a volume, which has its own.
     """
 
     request: StageRequest
-    where: str
-    needed_bytes: int
+    space: Space
     lasting_bytes: int
-    free_bytes: int | None
-    needed_inodes: int
     lasting_inodes: int
-    free_inodes: int | None
-    volume_bytes: int = 0
     budget: RamBudget | None = None
 
     @property
@@ -66,33 +61,22 @@ def share_of(plan: StagePlan) -> Share:
         space = directory_space(request, files)
     else:
         space = volume_space(request, files, plan.volume)
+    space = reclaiming(space, *_left_behind(plan), files)
     lasting_bytes = space.needed_bytes - files.copied.entries * JOURNAL_BYTES_AN_ENTRY
     lasting_inodes = files.copied.files + len(files.make_directories)
     if plan.published:
         before = 0 if previous is None else previous.bytes + previous.files * PAGE_BYTES
         after = files.copied.bytes + files.kept.bytes + files.resumed.bytes
         lasting_bytes, lasting_inodes = min(lasting_bytes, max(0, after - before)), 0
-    alone = reclaiming(space, *_left_behind(plan), files)
-    lasting_bytes -= alone.reclaimed_bytes
-    free_inodes = None
-    if plan.volume is None and alone.free_inodes is not None and space.free_inodes is not None:
-        free_inodes = alone.free_inodes
-        lasting_inodes -= alone.free_inodes - space.free_inodes
+    lasting_bytes -= space.reclaimed_bytes
+    if plan.volume is not None:
+        space = replace(space, free_inodes=None)  # each run allows it as many more as it needs
+    elif space.free_inodes is not None:
+        lasting_inodes -= space.reclaimed_inodes
     budget = None
     if plan.volume is None and plan.budget is not None:
-        budget = replace(plan.budget, growth_bytes=memory_growth(alone))
-    return Share(
-        request,
-        alone.where,
-        alone.needed_bytes,
-        lasting_bytes,
-        alone.free_bytes,
-        alone.needed_inodes,
-        lasting_inodes,
-        free_inodes,  # of a volume None: each run allows it as many more as it needs
-        space.volume_bytes,
-        budget,
-    )
+        budget = replace(plan.budget, growth_bytes=memory_growth(space))
+    return Share(request, space, lasting_bytes, lasting_inodes, budget)
 
 
 def _left_behind(plan: StagePlan) -> tuple[int, int]:
@@ -116,27 +100,28 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
     """
     taken_bytes = taken_inodes = taken_memory = 0
     for index, share in enumerate(shares):
+        space = share.space
         names = ", ".join(each.request.name for each in shares[:index])
-        if share.free_bytes is not None and taken_bytes > 0:
-            lacking = share.needed_bytes + taken_bytes - share.free_bytes
+        if space.free_bytes is not None and taken_bytes > 0:
+            lacking = space.needed_bytes + taken_bytes - space.free_bytes
             if lacking > 0:
                 return Refused(
                     f"the data sets do not fit together: {share.request.name} needs"
-                    f" {format_bytes(share.needed_bytes)}, and of the"
-                    f" {format_bytes(share.free_bytes)} free in {share.where}"
+                    f" {format_bytes(space.needed_bytes)}, and of the"
+                    f" {format_bytes(space.free_bytes)} free in {space.where}"
                     f" {format_bytes(taken_bytes)} go to {names}; {format_bytes(lacking)} are"
                     " missing. Nothing was changed.",
-                    larger_volume(share.request, share.volume_bytes, lacking),
+                    larger_volume(share.request, space.volume_bytes, lacking),
                 )
         if (
-            share.free_inodes is not None
+            space.free_inodes is not None
             and taken_inodes > 0
-            and share.needed_inodes + taken_inodes > share.free_inodes
+            and space.needed_inodes + taken_inodes > space.free_inodes
         ):
             return Refused(
                 f"too few inodes for the data sets together: {share.request.name} needs"
-                f" {format_count(share.needed_inodes)}, and of the"
-                f" {format_count(share.free_inodes)} free in {share.where}"
+                f" {format_count(space.needed_inodes)}, and of the"
+                f" {format_count(space.free_inodes)} free in {space.where}"
                 f" {format_count(taken_inodes)} go to {names}. Nothing was changed.",
                 "choose a target with more inodes, or pack the data sets into fewer files",
             )

@@ -40,8 +40,7 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
             observer.note(not_removed(request.parent, private_name(request.name), error))
     finally:
         os.close(parent_fd)
-    record = still_there(plan)
-    there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
+    there = result_of(plan, Copied(), still_there(plan), live, changed=False)
     return concluded(plan, there)
 
 

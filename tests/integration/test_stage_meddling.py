@@ -238,7 +238,7 @@ def test_a_volume_that_is_unmounted_meanwhile_is_not_staged_under(
             line = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "theirs", volume]
             subprocess.run(line, check=True)
 
-    after(monkeypatch, "hostprep.staging.growing.apply_volume", unmount)
+    after(monkeypatch, "hostprep.staging.preparing.apply_volume", unmount)
     told = hostprep("stage", source, *into, expect=1)["error"]
     assert f"the volume {volume} is not mounted any more" in told["message"]
     assert told["code"] == "failed" and "nothing was published" in told["message"]
@@ -257,7 +257,7 @@ def test_what_is_refused_once_the_volume_is_changed_is_a_failure(
     hostprep("mount", volume, "--size", "64M", "--reserve", "0")
     after(
         monkeypatch,
-        "hostprep.staging.growing.apply_volume",
+        "hostprep.staging.preparing.apply_volume",
         lambda: precious(volume / ".hostprep-data") and None,
     )
     into = ("--to-tmpfs", size, "--at", volume, "--reserve", "0")

@@ -296,7 +296,7 @@ def test_the_time_and_the_room_are_those_of_the_whole_run(
         monkeypatch.setattr(f"{module}.{name}", late)
 
     slowly("hostprep.staging.deciding", "gather")
-    slowly("hostprep.staging.growing", "apply_volume")
+    slowly("hostprep.staging.preparing", "apply_volume")
     volume = safe_dir / "v"
     stage = ("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
     for changed in (True, False):

@@ -64,27 +64,19 @@ def diff_directory(
         ):
             blocked.append(entry)
             continue
-        if new is not None and new.same_as(entry) and _trusted(new, verified):
-            linked = _newly_linked(new, entry)
-            if prepared is not None and new.present_as(prepared) and not linked:
+        if new is not None and _serves(new, entry, verified):
+            if prepared is not None and new.present_as(prepared):
                 done.append(new)
                 continue
             # An update that was killed while it published has moved it to its place already.
-            if (
-                here is not None
-                and new.present_as(here)
-                and not linked
-                and links_stand(entry, here)
-            ):
+            if here is not None and new.present_as(here) and links_stand(entry, here):
                 keep.append(new)
                 continue
         if (
             old is not None
             and here is not None
-            and old.same_as(entry)
-            and _trusted(old, verified)
+            and _serves(old, entry, verified)
             and old.present_as(here)
-            and not _newly_linked(old, entry)
             and links_stand(entry, here)
         ):
             keep.append(old)
@@ -106,13 +98,12 @@ def diff_directory(
     )
 
 
-def _trusted(known: Recorded, verified: bool) -> bool:
-    return known.content is not None or not verified
+def _serves(known: Recorded, entry: Entry, verified: bool) -> bool:
+    """Whether what was recorded is what is wanted of ``entry``: its copy need not be made again.
 
-
-def _newly_linked(old: Recorded, entry: Entry) -> bool:
-    """Whether the source has become a hard link since it was staged as a file of its own.
-
-    Symlinks with several names are staged one by one.
+    Not where it has become a hard link since it was staged as a file of its own. Symlinks with
+    several names are staged one by one.
     """
-    return old.kind == "f" and entry.nlink > 1 and not old.group
+    if not known.same_as(entry) or (verified and known.content is None):
+        return False
+    return known.kind != "f" or entry.nlink <= 1 or bool(known.group)

@@ -10,13 +10,11 @@ from hostprep.staging.model import Entry, Inode, Recorded
 class Links:
     """Which inode of the source is which of the target, over all that is kept.
 
-    ``kept`` has path and record of a copy that is in place for each linked file of the source;
-    ``replaced`` are published directories that files of the source take the place of.
+    ``kept`` has path and record of a copy that is in place for each linked file of the source.
     """
 
     def __init__(self) -> None:
         self.kept: dict[Inode, tuple[str, Recorded]] = {}
-        self.replaced: set[str] = set()
         self._there: dict[Inode, tuple[int, int]] = {}
         self._back: dict[tuple[int, int], Inode] = {}
 

@@ -12,6 +12,7 @@ from hostprep.staging.model import StageRequest
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight, in_flight_in_memory
 from hostprep.staging.target.place import mount_below, standing_directory
+from hostprep.staging.target.private import footprint
 from hostprep.units import GIB, PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.budget import arithmetic, budget_of
 from hostprep.volumes.facts import gather
@@ -183,6 +184,21 @@ def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> S
         reclaimed_bytes=size_bytes,
         reclaimed_inodes=inodes,
     )
+
+
+def room_for(
+    request: StageRequest, files: CopyPlan, space: Space, parent_fd: int | None, *, in_memory: bool
+) -> tuple[Space, RamBudget | None]:
+    """Return the room on the target and, of what may be ``in_memory``, that in the memory.
+
+    What an unfinished run left in ``parent_fd`` counts as free, where it would not fit otherwise:
+    to weigh it, all of it is looked at.
+    """
+    memory = memory_budget(request, space) if in_memory else None
+    if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
+        space = reclaiming(space, *footprint(parent_fd, request.name), files)
+        memory = memory and memory_budget(request, space)
+    return space, memory
 
 
 def larger_volume(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:

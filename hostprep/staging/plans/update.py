@@ -74,35 +74,29 @@ def plan_update(
     listings = {listing.directory: listing for listing in scan.listings}
     published, private = TargetTree(published_fd), TargetTree(private_fd)
     sides = Sides(manifest, journal, published, private)
-    comparing = _Comparing(plan, scan, sides, suspect, verified, count_files)
-    recorded, links = comparing.recorded, comparing.links
+    update = _Update(plan, scan, sides, suspect, verified, count_files)
     try:
         for directory, entry in scan.directories.items():
             looked = standing.pop(directory, None)
-            listing = listings.get(directory)
-            if looked is not None and published.is_there(directory):
-                own: Entry | None = comparing.pass_by(directory, looked)
-            else:
-                if listing is None:
-                    _keep_unread(plan, directory, sides, recorded)
-                else:
-                    comparing.compare(listing)
-                own = published.stat(directory)
-            _plan_directory(plan, directory, entry, recorded.get(directory), own)
-        _plan_gone_directories(plan, scan, sides)
+            update.plan_directory(directory, entry, listings.get(directory), looked)
+        update.plan_gone_directories()
         if os.geteuid() == 0:
-            refuse_to_open(plan, scan, recorded, published)
+            refuse_to_open(plan, scan, update.recorded, published)
     finally:
         published.close()
         private.close()
-    refuse_taken_places(plan, links.replaced)
-    group_links(plan, links.kept)
+    refuse_taken_places(plan, update.replaced)
+    group_links(plan, update.links.kept)
     return plan
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparing:
-    """The comparison, a directory at a time; ``recorded`` is what is known of directories."""
+class _Update:
+    """The comparison, a directory at a time, and what it has found so far beside the ``plan``.
+
+    ``recorded`` is what is known of directories; ``replaced`` are places where a file and a
+    directory change roles.
+    """
 
     plan: CopyPlan
     scan: Scan
@@ -112,21 +106,53 @@ class _Comparing:
     on_files: Callable[[int], None]
     recorded: dict[str, Recorded] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
+    replaced: set[str] = field(default_factory=set)
 
-    def pass_by(self, directory: str, looked: Looked) -> Entry:
+    def plan_directory(
+        self, directory: str, wanted: Entry, listing: Listing | None, looked: Looked | None
+    ) -> None:
+        """Plan what is to be done to a directory of the source, and to the files in it.
+
+        Without a ``listing`` it could not be read; ``looked`` tells that it may be passed by.
+        """
+        if looked is not None and self.sides.published.is_there(directory):
+            found: Entry | None = self._pass_by(directory, looked)
+        else:
+            if listing is None:
+                self._keep_unread(directory)
+            else:
+                self._compare(listing)
+            found = self.sides.published.stat(directory)
+        if found is not None:
+            self.plan.inodes[directory] = found.ino
+        if not _directory_stands(wanted, self.recorded.get(directory), found):
+            self.plan.make_directories.append(directory)
+
+    def _pass_by(self, directory: str, looked: Looked) -> Entry:
         """Keep a directory that stands, and return its own entry on the target."""
         stands = as_standing(directory, looked, self.sides.manifest)
         self.sides.published.take(directory, stands)
-        _note_directories(self.recorded, directory, stands.directories)
+        self._note_directories(directory, stands.directories)
         keep_standing(self.plan, stands)
         return stands.own
 
-    def compare(self, listing: Listing) -> None:
+    def _keep_unread(self, top: str) -> None:
+        """Keep what is published at and below a directory that could not be read this time."""
+        # Whether what was copied of it is still right, nobody can tell now.
+        self.plan.discard.extend(join(top, name) for name in self.sides.private.list(top))
+        for directory in self.sides.manifest.directories():
+            if directory != top and not directory.startswith(top + "/"):
+                continue
+            for known, here in self.sides.staged(directory):
+                self._note_directories(directory, known.values())
+                keep_published(self.plan, directory, known.values(), here)
+
+    def _compare(self, listing: Listing) -> None:
         """Plan what is to be done to the files of a directory."""
         directory = listing.directory
         batches: list[list[Batch]] = []
         for part in self.sides.parts(listing):
-            _note_directories(self.recorded, directory, part.manifest.values())
+            self._note_directories(directory, part.manifest.values())
             diff = diff_directory(
                 part.source,
                 manifest=_without(part.manifest, directory, self.suspect),
@@ -138,10 +164,95 @@ class _Comparing:
                 verified=self.verified,
                 promised=part.promised,
             )
-            if copied := _apply_diff(self.plan, directory, part, diff, self.links, self.scan):
+            if copied := self._apply(directory, part, diff):
                 batches.append(pack_batches(directory, copied))
             self.on_files(len(part.source))
         self.plan.batches.extend(in_order(batches))
+
+    def _apply(self, directory: str, part: Part, diff: DirectoryDiff) -> list[Entry]:
+        """Add what was decided to the plan, and return what is to be copied in batches."""
+        plan, here = self.plan, part.published
+        batch: list[Entry] = []
+        for entry in diff.copy:
+            if stat.S_ISREG(entry.mode) and (entry.nlink > 1 or entry.size > RANGE_BYTES):
+                plan_single(plan, directory, entry)
+            else:
+                batch.append(entry)
+            plan.copied += Totals.of(entry)
+        keep(plan, directory, diff.keep)
+        for name in (*(entry.name for entry in diff.copy), *(record.name for record in diff.done)):
+            if name in here and stat.S_ISDIR(here[name].mode):
+                self.replaced.add(join(directory, name))
+        wanted = {record.name for record in diff.done}
+        wanted |= _subdirectories(directory, part.private, self.scan)
+        plan.discard.extend(join(directory, name) for name in part.private if name not in wanted)
+        if diff.done:
+            plan.done_lines.append(encode_line(directory, diff.done))
+            plan.resumed += count(plan, directory, diff.done)
+        standing = {record.name: record for record in (*diff.keep, *diff.done) if record.group}
+        for entry in part.source if standing else ():
+            if entry.nlink > 1 and entry.name in standing:
+                place = join(directory, entry.name), standing[entry.name]
+                self.links.kept.setdefault(entry.inode, place)
+        for name in diff.delete:
+            if not stat.S_ISDIR(here[name].mode):  # else it has its turn in plan_gone_directories
+                plan.delete.append(join(directory, name))
+        for name in diff.foreign:
+            if not stat.S_ISDIR(here[name].mode):
+                path = join(directory, name)
+                plan.foreign.append(path)
+                if path in self.scan.directories:
+                    self.replaced.add(path)
+        for entry in diff.blocked:
+            plan.skipped.append(Skipped(join(directory, entry.name), PLACE_TAKEN, failed=True))
+        return batch
+
+    def _note_directories(self, directory: str, known: Iterable[Recorded]) -> None:
+        for record in known:
+            if record.kind == "d":
+                path = "" if record.name == "." else join(directory, record.name)
+                self.recorded[path] = record
+
+    def plan_gone_directories(self) -> None:
+        """Plan the removal of what is published in directories that the source no longer has.
+
+        Below a directory that could not be read nothing counts as gone.
+        """
+        plan, scan, sides = self.plan, self.scan, self.sides
+        pending = [""]
+        while pending:
+            directory = pending.pop()
+            names = sides.published.subdirectories(directory)
+            below = {join(directory, name): name for name in names}
+            lost = [
+                path
+                for path in below
+                if path not in scan.directories and not _below(path, scan.unreadable)
+            ]
+            recorded: dict[str, Recorded] = {}
+            if lost:
+                for known, _ in sides.staged(directory):
+                    recorded |= {path: known[below[path]] for path in lost if below[path] in known}
+            for path in lost:
+                # Of a file that a killed update was to put there, ``records`` does not speak.
+                if path in recorded and recorded[path].kind == "d":
+                    self._plan_gone(path)
+                else:
+                    plan.foreign.append(path + "/")
+                    del below[path]  # and nothing in it is ours
+            pending.extend(below)
+
+    def _plan_gone(self, path: str) -> None:
+        """Plan the removal of a published directory, and of its files that are as staged."""
+        self.plan.delete_directories.append(path)
+        for known, here in self.sides.staged(path):
+            for name, entry in here.items():
+                if stat.S_ISDIR(entry.mode):
+                    continue
+                if name in known and known[name].present_as(entry):
+                    self.plan.delete.append(join(path, name))
+                else:
+                    self.plan.foreign.append(join(path, name))
 
 
 def _without(
@@ -162,120 +273,8 @@ def _subdirectories(directory: str, entries: Mapping[str, Entry], scan: Scan) ->
     )
 
 
-def _apply_diff(
-    plan: CopyPlan, directory: str, part: Part, diff: DirectoryDiff, links: Links, scan: Scan
-) -> list[Entry]:
-    """Add what was decided to the plan, and return what is to be copied in batches."""
-    here = part.published
-    batch: list[Entry] = []
-    for entry in diff.copy:
-        if stat.S_ISREG(entry.mode) and (entry.nlink > 1 or entry.size > RANGE_BYTES):
-            plan_single(plan, directory, entry)
-        else:
-            batch.append(entry)
-        plan.copied += Totals.of(entry)
-    keep(plan, directory, diff.keep)
-    for name in (*(entry.name for entry in diff.copy), *(record.name for record in diff.done)):
-        if name in here and stat.S_ISDIR(here[name].mode):
-            links.replaced.add(join(directory, name))
-    wanted = {record.name for record in diff.done}
-    wanted |= _subdirectories(directory, part.private, scan)
-    plan.discard.extend(join(directory, name) for name in part.private if name not in wanted)
-    if diff.done:
-        plan.done_lines.append(encode_line(directory, diff.done))
-        plan.resumed += count(plan, directory, diff.done)
-    standing = {record.name: record for record in (*diff.keep, *diff.done) if record.group}
-    for entry in part.source if standing else ():
-        if entry.nlink > 1 and entry.name in standing:
-            place = join(directory, entry.name), standing[entry.name]
-            links.kept.setdefault(entry.inode, place)
-    for name in diff.delete:
-        if stat.S_ISDIR(here[name].mode):
-            continue  # its own directory decides, see _plan_gone_directories
-        plan.delete.append(join(directory, name))
-    for name in diff.foreign:
-        if stat.S_ISDIR(here[name].mode):
-            continue
-        plan.foreign.append(join(directory, name))
-        if join(directory, name) in scan.directories:
-            links.replaced.add(join(directory, name))
-    for entry in diff.blocked:
-        plan.skipped.append(Skipped(join(directory, entry.name), PLACE_TAKEN, failed=True))
-    return batch
-
-
-def _note_directories(
-    recorded: dict[str, Recorded], directory: str, known: Iterable[Recorded]
-) -> None:
-    for record in known:
-        if record.kind == "d":
-            recorded["" if record.name == "." else join(directory, record.name)] = record
-
-
-def _keep_unread(plan: CopyPlan, top: str, sides: Sides, recorded: dict[str, Recorded]) -> None:
-    """Keep what is published at and below a directory that could not be read this time."""
-    # Whether what was copied of it is still right, nobody can tell now.
-    plan.discard.extend(join(top, name) for name in sides.private.list(top))
-    for directory in sides.manifest.directories():
-        if directory != top and not directory.startswith(top + "/"):
-            continue
-        for known, here in sides.staged(directory):
-            _note_directories(recorded, directory, known.values())
-            keep_published(plan, directory, known.values(), here)
-
-
-def _plan_gone_directories(plan: CopyPlan, scan: Scan, sides: Sides) -> None:
-    """Plan the removal of what is published in directories that the source no longer has.
-
-    Below a directory that could not be read nothing counts as gone.
-    """
-    pending = [""]
-    while pending:
-        directory = pending.pop()
-        below = {join(directory, name): name for name in sides.published.subdirectories(directory)}
-        lost = [
-            path
-            for path in below
-            if path not in scan.directories and not _below(path, scan.unreadable)
-        ]
-        recorded: dict[str, Recorded] = {}
-        if lost:
-            for known, _ in sides.staged(directory):
-                recorded |= {path: known[below[path]] for path in lost if below[path] in known}
-        for path in lost:
-            # Of a file that a killed update was to put in its place, ``records`` does not speak.
-            if path in recorded and recorded[path].kind == "d":
-                _plan_gone(plan, path, sides)
-            else:
-                plan.foreign.append(path + "/")
-                del below[path]  # and nothing in it is ours
-        pending.extend(below)
-
-
-def _plan_gone(plan: CopyPlan, path: str, sides: Sides) -> None:
-    """Plan the removal of a published directory, and of those of its files that are as staged."""
-    plan.delete_directories.append(path)
-    for known, here in sides.staged(path):
-        for name, entry in here.items():
-            if stat.S_ISDIR(entry.mode):
-                continue
-            if name in known and known[name].present_as(entry):
-                plan.delete.append(join(path, name))
-            else:
-                plan.foreign.append(join(path, name))
-
-
 def _below(path: str, directories: set[str]) -> bool:
     return not directories.isdisjoint((path, *above(path), ""))
-
-
-def _plan_directory(
-    plan: CopyPlan, directory: str, wanted: Entry, recorded: Recorded | None, found: Entry | None
-) -> None:
-    if found is not None:
-        plan.inodes[directory] = found.ino
-    if not _directory_stands(wanted, recorded, found):
-        plan.make_directories.append(directory)
 
 
 def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:

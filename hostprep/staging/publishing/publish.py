@@ -13,6 +13,7 @@ from hostprep.staging.files.directories import exchanged
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.observer import Count, Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.record.known import Known
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
@@ -108,21 +109,27 @@ def check_places(
             if takes(tree, directory):
                 continue
             for some, known in manifest.of(directory, names):
-                versions, promised = known.versions(), known.promised()
                 try:
                     target_dir = tree.fd(directory)
                 except OSError:
                     count.add(len(some))
                     continue  # it is yet to be made
-                for name in some:
-                    count.add()
-                    if name in versions and name not in promised:
-                        continue
-                    here = entry_at(name, target_dir)
-                    if here is None or _is_one_of(versions.get(name, ()), here):
-                        continue
+                # All of them first: another spelling is looked for with the same open directories.
+                for name in list(_taken(some, known, target_dir, count)):
                     if not takes(tree, join(directory, name)):
                         raise _appeared(join(directory, name))
+
+
+def _taken(names: Iterable[str], known: Known, target_dir: int, count: Count) -> Iterator[str]:
+    """Yield those of the names of new files that something on the target has, and none of ours."""
+    versions, promised = known.versions(), known.promised()
+    for name in names:
+        count.add()
+        if name in versions and name not in promised:
+            continue
+        here = entry_at(name, target_dir)
+        if here is not None and not _is_one_of(versions.get(name, ()), here):
+            yield name
 
 
 def _other_spelling(tree: DirCache, path: str, spelling: Spelling) -> str | None:
@@ -174,12 +181,7 @@ def publish_update(
         DirCache(published_fd, create=True) as tree,
         DirCache(private.tree_fd, create=True) as prepared,
     ):
-        for path in changing:
-            made = tree.fd(path)
-            if path not in plan.inodes and names_in(made):  # what is made here has nothing in it
-                raise _appeared(path)
-            if inodes is not None:
-                inodes.setdefault(path, os.fstat(made).st_ino)
+        _make_directories(plan, tree, changing, inodes)
         for directory, names in _prepared(private.tree_fd):
             target_dir, prepared_dir = writable(tree.fd(directory)), prepared.fd(directory)
             inode = os.fstat(target_dir).st_ino
@@ -198,6 +200,18 @@ def publish_update(
                     elif not _place(name, prepared_dir, target_dir, ours):
                         raise _appeared(join(directory, name))
     return left
+
+
+def _make_directories(
+    plan: CopyPlan, tree: DirCache, paths: Iterable[str], inodes: dict[str, int] | None
+) -> None:
+    """Make those that are missing, and add them to the ``inodes`` that ours had."""
+    for path in paths:
+        made = tree.fd(path)
+        if path not in plan.inodes and names_in(made):  # what is made here has nothing in it
+            raise _appeared(path)
+        if inodes is not None:
+            inodes.setdefault(path, os.fstat(made).st_ino)
 
 
 def _delete_files(

@@ -184,20 +184,9 @@ def close_directories(
     if not paths:
         return
 
-    def ask() -> dict[str, str]:
-        with DirCache(source_fd) as source:
-            found = ((path, _acl_of(source, path)) for path in paths)
-            return {path: acl.hex() for path, acl in found if acl is not None}
-
-    acls = None
-    if on_wait is not None:
-        with suppress(NoProcess):  # a limit: what is begun has to be ended
-            acls = ask_in_child(ask, patience_seconds=math.inf, on_wait=on_wait, holding=source_fd)
-    if acls is None:
-        acls = ask()
+    acls = _source_acls(source_fd, paths, on_wait)
     with DirCache(published_fd) as tree:
         for path in paths:
-            wanted = directories[path]
             try:
                 target = tree.fd(path)
                 found = os.fstat(target)
@@ -205,22 +194,47 @@ def close_directories(
                 continue  # it is yet to be made
             if inodes is not None and inodes.get(path) != found.st_ino:
                 continue
-            acl = _acl(target)
-            mode = stat.S_IMODE(found.st_mode)
             wanted_acl = bytes.fromhex(acls[path]) if path in acls else None
-            left = narrowed(mode, acl, wanted.mode, wanted_acl)
-            user = 0 if found.st_uid != wanted.uid else -1
-            group = 0 if found.st_gid != wanted.gid else -1
-            if os.geteuid() != 0:
-                user = group = -1
-            if group == 0:
-                left &= ~0o070
-            with suppress(OSError):
-                if left != mode:
-                    os.fchmod(target, left)
-            with suppress(OSError):
-                if user == 0 or group == 0:
-                    os.fchown(target, user, group)
+            _take_rights(target, found, directories[path], wanted_acl)
+
+
+def _source_acls(
+    source_fd: int, paths: Sequence[str], on_wait: Callable[[float], None] | None
+) -> dict[str, str]:
+    """Return the ACLs that directories of the source have, in hex, by path."""
+
+    def ask() -> dict[str, str]:
+        with DirCache(source_fd) as source:
+            found = ((path, _acl_of(source, path)) for path in paths)
+            return {path: acl.hex() for path, acl in found if acl is not None}
+
+    if on_wait is not None:
+        with suppress(NoProcess):  # a limit: what is begun has to be ended
+            acls: dict[str, str] = ask_in_child(
+                ask, patience_seconds=math.inf, on_wait=on_wait, holding=source_fd
+            )
+            return acls
+    return ask()
+
+
+def _take_rights(
+    target: int, found: os.stat_result, wanted: Entry, wanted_acl: bytes | None
+) -> None:
+    """Narrow the mode of an open directory to what is ``wanted``, and take it from its owners."""
+    mode = stat.S_IMODE(found.st_mode)
+    left = narrowed(mode, _acl(target), wanted.mode, wanted_acl)
+    user = 0 if found.st_uid != wanted.uid else -1
+    group = 0 if found.st_gid != wanted.gid else -1
+    if os.geteuid() != 0:
+        user = group = -1
+    if group == 0:
+        left &= ~0o070
+    with suppress(OSError):
+        if left != mode:
+            os.fchmod(target, left)
+    with suppress(OSError):
+        if user == 0 or group == 0:
+            os.fchown(target, user, group)
 
 
 def _acl_of(tree: DirCache, path: str) -> bytes | None:

@@ -41,8 +41,7 @@ def keep_skipped(
 
 def nameless(item: Skipped) -> Skipped:
     """Return what all may know of it: of the reasons those that tell what helps, without names."""
-    told = item.blocked or item.unholdable or item.disowned or item.too_large or item.restless
-    reason = item.reason.partition(" (to ")[0] if told else ""  # the first name of a hard link
+    reason = item.reason.partition(" (to ")[0] if item.cure else ""  # that of a hard link
     return replace(item, path=NAMELESS, reason=reason)
 
 

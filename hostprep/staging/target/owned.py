@@ -13,7 +13,6 @@ import stat
 
 from hostprep.errors import Refused
 from hostprep.staging.record.manifest import FORMAT
-from hostprep.staging.target.strangers import owner_of_entry, somebody_at_work
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in
 
 GONE = "removing"  # where a data set waits to be removed once nobody can see it
@@ -48,7 +47,7 @@ def open_own(parent_fd: int, target: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError:
-        raise not_private(name, owner_of_entry(parent_fd, name)) from None
+        raise not_private(name, _owner_of(parent_fd, name)) from None
     try:
         st = os.fstat(descriptor)
         if st.st_uid != os.geteuid():
@@ -114,4 +113,17 @@ def not_private(name: str, owner: int | None) -> Refused:
     said = f"{name} on the target is not a private directory of this user"
     if owner in (None, os.geteuid()):
         return Refused(f"{said}; nothing was changed.", _HINT, spec_hint=_SPEC_HINT)
-    return somebody_at_work(said, owner)
+    # Whose copies may be growing there right now.
+    return Refused(
+        f"{said}: it belongs to uid {owner}, who may be staging there now; nothing was changed.",
+        "to stage, another --name does; what is left of a run of theirs is theirs to remove",
+        spec_hint="another `name` does; what is left of a run of theirs is theirs to remove",
+    )
+
+
+def _owner_of(parent_fd: int, name: str) -> int | None:
+    """Return whose it is, also where it may not be opened; None where nothing tells."""
+    try:
+        return os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_uid
+    except OSError:
+        return None

@@ -1,4 +1,4 @@
-"""Others beside the user of a run: who can exchange its copies, who is at work in its place.
+"""Others beside the user of a run: who can exchange its copies, whose records may speak of them.
 
 Several people share a workstation, and several workstations may share a home.
 """
@@ -9,7 +9,6 @@ import os
 import shlex
 import stat
 
-from hostprep.errors import Refused
 from hostprep.staging.record.homes import shared_home
 from hostprep.staging.record.records import Record, folder, is_shared, other_hosts
 from hostprep.system.accounts import trusted_users
@@ -68,20 +67,3 @@ def by_another_name(name: str, target: str) -> str:
             f" mkdir -p {home} && mv {shlex.quote(str(place))} {home}/"
         )
     return ""
-
-
-def owner_of_entry(parent_fd: int, name: str) -> int | None:
-    """Return whose it is, also where it may not be opened; None where nothing tells."""
-    try:
-        return os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_uid
-    except OSError:
-        return None
-
-
-def somebody_at_work(said: str, owner: int | None) -> Refused:
-    """Refuse to take the place of another user, whose copies may be growing there right now."""
-    return Refused(
-        f"{said}: it belongs to uid {owner}, who may be staging there now; nothing was changed.",
-        "to stage, another --name does; what is left of a run of theirs is theirs to remove",
-        spec_hint="another `name` does; what is left of a run of theirs is theirs to remove",
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.target.private import PrivateDir, prepare
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import entry_of
-from hostprep.system.trees import DIRECTORY_FLAGS, names_in
+from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, names_in
 
 KEEPS = Spelling(sure=True)
 
@@ -240,6 +241,20 @@ def test_where_names_fold_what_stays_keeps_its_place(
     with pytest.raises(HostprepError, match="file of the source and FILE on the target are one"):
         check(delete_directories=["SUB"])
     check(delete_directories=["SUB"], delete=["FILE"])
+
+
+def test_where_names_fold_few_open_directories_do_for_a_deep_one(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking for another spelling opens all above it, and closed the one that was asked."""
+    monkeypatch.setattr(publish, "DirCache", partial(DirCache, limit=1))
+    monkeypatch.setattr(
+        publish, "names_in", lambda fd: [name.replace("file", "FILE") for name in names_in(fd)]
+    )
+    fill(target.data, {"a/b/c/file-1": "1", "a/b/c/file-2": "1", "a/b/c/file-3": "1"})
+    fill(target.tree, {"a/b/c/file-1": "2", "a/b/c/file-2": "2", "a/b/c/file-3": "2"})
+    plan = CopyPlan(delete=[f"a/b/c/FILE-{number}" for number in (1, 2, 3)])
+    target.update(target.manifest(), plan, check=True, spelling=Spelling(case=True))
 
 
 def test_where_names_fold_their_own_spelling_is_no_other(target: Target) -> None:

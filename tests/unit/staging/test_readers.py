@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import NO_CHOWN, TARGET_CANNOT, Skipped
+from hostprep.staging.model import LET_CHOWN, NO_CHOWN, TARGET_CANNOT, Skipped
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.record import records
 from hostprep.staging.record.manifest import (
@@ -255,7 +255,7 @@ def test_what_was_left_out_has_the_readers_of_the_manifest() -> None:
     found = load_record("data", "/mnt/x/data")
     assert found is not None
     assert [(item.path, item.failed) for item in found.skipped] == [("?", False), ("?", True)]
-    assert found.skipped[1].disowned
+    assert found.skipped[1].cure == LET_CHOWN
     save_record(replace(a_record(), skipped=()), durable=False)
     assert sorted(os.listdir(home)) == ["dataset.json", "manifest.jsonl"]
 

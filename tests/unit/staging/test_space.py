@@ -5,13 +5,16 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
 from hostprep.errors import Refused
+from hostprep.staging import preparing
 from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
 from hostprep.staging.plans import space as plans_space
@@ -255,7 +258,8 @@ def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is(
     space = volume_space(
         INTO_A_VOLUME, half, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live)
     )
-    share = Share(INTO_A_VOLUME, "it", 6 * GIB, 6 * GIB, 10 * GIB, 1, 1, None, space.volume_bytes)
+    assert (space.needed_bytes, space.free_bytes) == (6 * GIB, 10 * GIB)
+    share = Share(INTO_A_VOLUME, replace(space, free_inodes=None), 6 * GIB, 1)
     assert room_for_all([share]) is None
     refusal = room_for_all([share, share])
     assert refusal is not None and refusal.hint == "ask for a larger volume: --to-tmpfs 22G"
@@ -272,10 +276,32 @@ def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None
     assert reclaiming(Space(1, None, 1, None), 8, 1, CopyPlan()).free_bytes is None
 
 
+@pytest.mark.parametrize(("left_bytes", "fits_in"), [(8 * MIB, True), (0, False)])
+def test_unfinished_copies_count_as_free_in_the_memory_too_once_others_have_begun(
+    left_bytes: int, fits_in: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who had counted on them was refused where another run had begun meanwhile."""
+
+    def budget(request: StageRequest, space: Space) -> RamBudget:
+        return RamBudget(memory_growth(space), 4 * MIB, 0, "MemAvailable")
+
+    monkeypatch.setattr(plans_space, "memory_budget", budget)
+    monkeypatch.setattr(plans_space, "footprint", lambda *_: (left_bytes, 3))
+    monkeypatch.setattr(preparing, "directory_space", lambda *_: Space(10 * MIB, GIB, 3, None))
+    monkeypatch.setattr(preparing, "in_flight", lambda _: InFlight(names=("other",)))
+    monkeypatch.setattr(preparing, "in_flight_in_memory", lambda _: NOTHING)
+    space = Space(10 * MIB, GIB, 3, None)
+    plan: Any = SimpleNamespace(
+        request=INTO_A_DIRECTORY, files=CopyPlan(), volume=None, in_ram=True, space=space
+    )
+    with nullcontext() if fits_in else pytest.raises(Refused, match="fit into the memory"):
+        preparing._check_room_beside_others(plan, 0)
+
+
 def test_what_has_no_limit_or_tells_none_has_room() -> None:
     space = Space(11 * GIB, None, 5, None)
     assert fits(space) and check_space(INTO_A_DIRECTORY, space) is None
-    share = Share(INTO_A_DIRECTORY, "it", GIB, GIB, None, 1, 1, None)
+    share = Share(INTO_A_DIRECTORY, Space(GIB, None, 1, None), GIB, 1)
     assert room_for_all([share, share]) is None
 
 
