@@ -20,7 +20,13 @@ from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.files.model import SideBySide, Stage, Stages, Undecoded
 from hostprep.loading.measuring.measure import Measurer, Observer
-from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
+from hostprep.loading.measuring.variants import (
+    ROUNDS,
+    Variant,
+    compare_files,
+    compare_prefetching,
+    leads,
+)
 from hostprep.loading.model import Binding, HostShare
 from hostprep.loading.naming import OWN_LOADER, parts_of
 from hostprep.loading.recommendation import Recommendation
@@ -39,6 +45,8 @@ _STAGES_SHARE = 0.12
 # many workers, short enough for eight probes.
 _WINDOW_SHARE = 0.05
 _WINDOW_SECONDS = (0.8, 2.5)
+# Of --compare, beside --seconds and the starts of so many probes, each of which imports torch anew.
+_COMPARING_SECONDS, _MOST_COMPARED = 60, 24
 _OTHER_PICTURE = (
     "resizing by opencv (INTER_LINEAR) looks at four pixels for each, by pillow at all that become"
     " one: the pictures differ, not the time alone"
@@ -149,11 +157,16 @@ def _compared(run: Run, report: Report, *, image: bool) -> Report:
     if made.num_workers is None or not report.probes:
         notes = (*notes, "nothing to compare without DataLoaders")
     else:
-        run.measurer.deadline = time.monotonic() + 60 + run.wish.seconds
+        starts_seconds = _MOST_COMPARED * run.measurer.opening_seconds
+        measurer = replace(
+            run.measurer,
+            deadline=time.monotonic() + _COMPARING_SECONDS + run.wish.seconds + starts_seconds,
+            window_seconds=max(_WINDOW_SECONDS[0], run.measurer.window_seconds / ROUNDS),
+        )
         if image and run.listing is not None:
             peak = made.num_workers or max(1, math.floor(report.host.capacity_per_rank))
-            variants = compare_files(run.measurer, peak, jpeg=run.listing.jpeg)
-        variants += compare_prefetching(run.measurer, made.num_workers)
+            variants = compare_files(measurer, peak, jpeg=run.listing.jpeg)
+        variants += compare_prefetching(measurer, made.num_workers)
     if any(variant.group == "resize" for variant in variants):
         notes = (*notes, _OTHER_PICTURE)
     if image and made.binding is Binding.DECODE and run.stages is not None:
@@ -163,7 +176,7 @@ def _compared(run: Run, report: Report, *, image: bool) -> Report:
         recommendation=made,
         notes=notes,
         variants=variants,
-        winners=winners(variants),
+        leads=leads(variants),
         seconds=time.monotonic() - run.began,
     )
 
