@@ -186,13 +186,15 @@ def _staging(known: Known) -> str:
         return "the files are in memory already; larger files, read at once, would cost less"
     text = "bring the data nearer: hostprep stage to a tmpfs or an NVMe"
     if known.data_bytes:
-        share = known.host.memory_available_bytes / known.data_bytes
-        if share < 1:
-            low, high = hit_rates(share)
+        cached = min(1.0, known.host.cache_bytes / known.data_bytes)
+        # The same, but where a commit limit holds for what is in a tmpfs.
+        pinned = min(cached, known.host.memory_available_bytes / known.data_bytes)
+        if pinned < 1:
+            low, high = hit_rates(cached)
+            answered = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%}"
             text += (
-                f"; of about {format_bytes(known.data_bytes)} {share:.0%} fit into memory: as page"
-                f" cache that answers {low:.0%} to {high:.0%} of the reads, pinned in a tmpfs"
-                f" {high:.0%}"
+                f"; of about {format_bytes(known.data_bytes)} {cached:.0%} fit into memory: as page"
+                f" cache that answers {answered} of the reads, pinned in a tmpfs {pinned:.0%}"
             )
         else:
             text += f": about {format_bytes(known.data_bytes)} fit into memory"

@@ -195,6 +195,24 @@ def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
 
 
 @pytest.mark.parametrize(
+    ("committed_gib", "data_gib", "words"),
+    [
+        (16, 64, ("; of about 64.0 GiB 25% fit", "answers 3% to 25% of the reads", "tmpfs 25%")),
+        (4, 64, ("; of about 64.0 GiB 25% fit", "answers 3% to 25% of the reads", "tmpfs 6%")),
+        (4, 8, ("; of about 8.00 GiB 100% fit", "answers 100% of the reads", "tmpfs 50%")),
+        (4, 4, (": about 4.00 GiB fit into memory",)),
+    ],
+)
+def test_a_commit_limit_is_none_of_the_page_cache(
+    committed_gib: int, data_gib: int, words: tuple[str, ...]
+) -> None:
+    host = share(memory_available_bytes=committed_gib * GIB)
+    probes = [probe(0, 40, **IDLE), probe(16, 640, **IDLE)]
+    told = judged(probes, host=host, data_bytes=data_gib * GIB).remedy or ""
+    assert all(each in told for each in words), told
+
+
+@pytest.mark.parametrize(
     ("before", "runnable", "binding"),
     [
         (7.0, 0.95, Binding.WAITING),  # a training beside it, on processors that it does not want
