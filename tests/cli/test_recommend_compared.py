@@ -18,7 +18,8 @@ from hostprep.loading.report import Report, Wish, report_fields
 from hostprep.loading.share import read_share
 from tests.kit.recommending import MARK, gone, marked, recommend
 
-pytestmark = pytest.mark.slow
+# Some thirty processes import torch, one after the other.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 GROUPS = {
     "decoder": ["pillow", "opencv", "simplejpeg"],
