@@ -7,12 +7,12 @@ import sys
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
-from hostprep.loading.child.opening import TorchMissing
 from hostprep.loading.hazards import CURE_DESCRIPTORS, CURE_PROCESSES, unpicklable_cure
 from hostprep.loading.last_words import essence, is_workers, last_line, own_words, where
 from hostprep.loading.model import Binding, Subject
 from hostprep.loading.naming import OwnLoaderWanted, with_so_many
 from hostprep.system.ending import how_it_ended
+from hostprep.system.python import pip_line
 from hostprep.units import format_count, format_number
 
 _CUDA_ABSENT = re.compile(
@@ -117,6 +117,18 @@ _CURES = {
     Binding.MEMORY: "fewer workers, or a data set that keeps its index in numpy arrays and not in"
     " Python lists, which each worker copies bit by bit",
 }
+
+
+class TorchMissing(HostprepError):
+    """The loader mode needs torch, which is an extra."""
+
+    code = "torch_missing"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "torch is not installed in the Python that runs hostprep; DataLoaders cannot be timed.",
+            f"{pip_line('torch')}, or run hostprep in your training's environment",
+        )
 
 
 class LoaderFailed(HostprepError):

@@ -62,16 +62,8 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
         prefetch_factor=PROBE_PREFETCH,
         pin_memory=gpus > 0,
         persistent_workers=True,
-        binding=None,
-        remedy=None,
-        expected_samples_per_s=None,
-        relative_error=None,
-        confirmed=False,
-        change_needed=None,
         verdict=f"a starting point, not a measurement: {format_count(workers, 'worker')} a rank",
         reasons=(words, "how long a sample waits for its storage decides, and is not known"),
-        memory_bytes=None,
-        shm_bytes=None,
         code=settings.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
     )
     more = "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate counts only then"

@@ -13,7 +13,7 @@ from hostprep.loading.measuring.disturbance import others_beside
 from hostprep.loading.model import Pipeline
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Report
-from hostprep.loading.search import Point, choose
+from hostprep.loading.search import Point, choose, points_of
 from hostprep.loading.session import Run
 from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.binding import usable_cpus
@@ -34,9 +34,7 @@ def report_of(run: Run, mode: str) -> Report:
     if run.pipeline is not None:
         return _report_pipeline(run, mode, run.pipeline)
     assert run.cost is not None and run.curve is not None
-    probes = tuple(run.search.probes) if run.search else ()
-    failed = tuple(run.search.failures) if run.search else ()
-    points = run.search.points() if run.search else ()
+    probes, points = run.probes, points_of(run.probes)
     subject = run.measurer.subject
     length = len(run.listing.names) if run.listing else subject.length if subject else None
     found_bounds = run.bounds()
@@ -84,7 +82,7 @@ def report_of(run: Run, mode: str) -> Report:
             *hazards.of_bounds(wanted, found_bounds),
             *(() if subject is None else hazards.of_setting(subject, bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),
-            *hazards.of_probes(host, probes, failed, epoch),
+            *hazards.of_probes(host, probes, run.failed, epoch),
         ),
         bounds=found_bounds,
         subject=subject,
@@ -99,7 +97,7 @@ def report_of(run: Run, mode: str) -> Report:
         gpu_rate_from=run.gpu_rate_from,
         points=points,
         probes=probes,
-        failures=failed,
+        failures=run.failed,
         notes=(
             *run.notes,
             *caveats_of(
@@ -153,7 +151,7 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         run.gpu_rate,
         capacity_cpus=run.measurer.host.capacity_per_rank,
         bounds=found_bounds,
-        failed=run.search.failures if run.search else (),
+        failed=run.failed,
         ceiling=run.ceiling,
         distinct=run.distinct_untried(),
         handed_over=handed_over(run.cost) if run.transport is None else math.inf,
@@ -163,9 +161,9 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
 
 def _error_of_model(run: Run, curve: Curve) -> float | None:
     """Return how far off the model may be, by all that it was made from."""
-    points = run.search.points() if run.search else ()
+    points = points_of(run.probes)
     rests_on = [point.relative_error for point in points]
-    others = [others_beside(probe) for probe in run.search.probes] if run.search else []
+    others = [others_beside(probe) for probe in run.probes]
     if run.transport is not None:
         rests_on.append(run.transport.relative_error)
     if run.stages is not None and (not points or curve.ceiling_from is Ceiling.STORAGE):
