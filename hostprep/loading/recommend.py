@@ -45,8 +45,8 @@ _STAGES_SHARE = 0.12
 # many workers, short enough for eight probes.
 _WINDOW_SHARE = 0.05
 _WINDOW_SECONDS = (0.8, 2.5)
-# Of --compare, beside --seconds and the starts of so many probes, each of which imports torch anew.
-_COMPARING_SECONDS, _MOST_COMPARED = 60, 24
+# The time of --compare: that of so many probes, which mostly take less, and of their starts.
+_MOST_COMPARED, _COMPARED_SECONDS = 24, 8.0
 _OTHER_PICTURE = (
     "resizing by opencv (INTER_LINEAR) looks at four pixels for each, by pillow at all that become"
     " one: the pictures differ, not the time alone"
@@ -149,10 +149,10 @@ def _compared(run: Run, report: Report, *, image: bool) -> Report:
     if made.num_workers is None or not report.probes:
         notes = (*notes, "nothing to compare without DataLoaders")
     else:
-        starts_seconds = _MOST_COMPARED * run.measurer.opening_seconds
+        each = _COMPARED_SECONDS + run.measurer.opening_seconds
         measurer = replace(
             run.measurer,
-            deadline=time.monotonic() + _COMPARING_SECONDS + run.wish.seconds + starts_seconds,
+            deadline=time.monotonic() + _MOST_COMPARED * each,
             window_seconds=max(_WINDOW_SECONDS[0], run.measurer.window_seconds / ROUNDS),
         )
         if image and run.listing is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import field, replace
 
@@ -18,7 +19,7 @@ from hostprep.errors import HostprepError
 from hostprep.loading.files import decoders
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import FailedProbe, Probe
-from hostprep.loading.search import points_of
+from hostprep.loading.search import process_error
 from hostprep.units import format_count
 
 # Their time is what a single one would take; each start of processes comes on top of it.
@@ -180,15 +181,18 @@ class _Competitor:
         """Return what came of it."""
         if not self.probes:
             return Variant(self.group, self.name, self.alone_samples_per_s, None, self.problem)
-        (point,) = points_of(self.probes)
+        rounds = tuple(probe.undisturbed_samples_per_s for probe in self.probes)
+        rate = statistics.fmean(rounds)
+        # What other programs took is not in it: they took it from all that compete.
+        within = statistics.fmean(probe.relative_error for probe in self.probes)
         return Variant(
             self.group,
             self.name,
-            self.alone_samples_per_s if self.workers else point.rate,
-            point.rate,
+            self.alone_samples_per_s if self.workers else rate,
+            rate,
             self.problem,
-            relative_error=point.relative_error if len(self.probes) > 1 else None,
-            rounds=tuple(probe.undisturbed_samples_per_s for probe in self.probes),
+            max(within, process_error(self.probes)) if len(rounds) > 1 else None,
+            rounds,
         )
 
 

@@ -127,6 +127,20 @@ def test_a_difference_beyond_that_of_the_rounds_has_a_winner() -> None:
     assert lead.factor == pytest.approx(107 / 90)
 
 
+def test_what_others_took_from_all_alike_hides_no_difference() -> None:
+    class Beside(Timed):
+        def with_workers(self, workers: int, *, background: bool = False) -> Any:
+            found = Timed.with_workers(self, workers, background=background)
+            return replace(found, samples_per_s=found.undisturbed_samples_per_s / 2)
+
+    timed: Any = Beside(drift=0.0)
+    own, alone, _ = compare_prefetching(timed, 30)
+    assert (own.rounds, alone.rounds) == ((400.0, 400.0), (100.0, 100.0))
+    assert own.relative_error == 0.01
+    (lead,) = leads((own, alone))
+    assert (lead.factor, lead.rivals) == (4.0, ())
+
+
 def test_what_was_timed_but_once_wins_nothing() -> None:
     class Fails(Timed):
         def with_workers(self, workers: int, *, background: bool = False) -> Any:
