@@ -10,6 +10,7 @@ from hostprep.units import format_bytes, format_number
 
 if TYPE_CHECKING:
     from hostprep.loading.files.model import Stage
+    from hostprep.loading.measuring.variants import Lead
     from hostprep.loading.report import Report
 
 
@@ -114,7 +115,7 @@ def _variant_lines(report: Report) -> list[str]:
     width = max(30, *map(len, names))
     lines = [f"{'side by side, samples/s':<{width}}   {'no workers':>10}   {'at the peak':>13}"]
     for name, variant in zip(names, report.variants, strict=True):
-        if variant.problem is not None:
+        if variant.peak_samples_per_s is None:
             lines.append(f"{name}: {variant.problem}")
             continue
         cells = [
@@ -122,9 +123,14 @@ def _variant_lines(report: Report) -> list[str]:
             for rate in (variant.alone_samples_per_s, variant.peak_samples_per_s)
         ]
         lines.append(f"{name:<{width}}   {cells[0]:>10}   {cells[1]:>13}")
-    lines += [
-        f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak,"
-        f" {_plus_minus()}{winner.relative_error:.0%}"
-        for winner in report.winners
-    ]
-    return lines
+    return [*lines, *(_lead_line(lead) for lead in report.leads)]
+
+
+def _lead_line(lead: Lead) -> str:
+    error = _give_or_take(lead.relative_error) or ", timed but once"
+    if not lead.rivals:
+        return f"  {lead.group}: {lead.name}, {lead.factor:.2f} times the next at the peak{error}"
+    names = "; ".join((lead.name, *lead.rivals))
+    return (
+        f"  {lead.group}: no difference that can be told ({lead.factor:.2f} times{error}): {names}"
+    )

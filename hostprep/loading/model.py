@@ -51,7 +51,8 @@ class HostShare:
     ``capacity_cpus`` is processor time per second of time: the quota, or the processors that
     affinity allows, of which a second thread of the same core counts a part. ``start_cpus`` is
     what they all may count on at first: physical cores, or the quota if less. ``shm_size_bytes`` is
-    None where nothing is mounted on /dev/shm, and 0 where that has no limit.
+    None where nothing is mounted on /dev/shm, and 0 where that has no limit. ``cache_bytes`` is
+    what the page cache may hold: more than ``memory_available_bytes`` under a commit limit.
     """
 
     ranks: int
@@ -65,6 +66,7 @@ class HostShare:
     cpus_from: str
     memory_available_bytes: int
     memory_from: str
+    cache_bytes: int
     shm_size_bytes: int | None
     shm_free_bytes: int | None
     descriptors_limit: int | None

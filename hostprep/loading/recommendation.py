@@ -39,14 +39,14 @@ class Recommendation:
     prefetch_factor: int | None
     pin_memory: bool
     persistent_workers: bool
-    binding: Binding | None
-    remedy: str | None
-    expected_samples_per_s: float | None
-    relative_error: float | None
-    confirmed: bool
-    change_needed: bool | None
     verdict: str
     reasons: tuple[str, ...]
-    memory_bytes: int | None
-    shm_bytes: int | None
     code: str
+    binding: Binding | None = None
+    remedy: str | None = None
+    expected_samples_per_s: float | None = None
+    relative_error: float | None = None
+    confirmed: bool = False
+    change_needed: bool | None = None
+    memory_bytes: int | None = None
+    shm_bytes: int | None = None

@@ -9,7 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.loading.curve import Curve
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.files.model import Stages, Undecoded
-from hostprep.loading.measuring.variants import Variant, Winner
+from hostprep.loading.measuring.variants import Lead, Variant
 from hostprep.loading.model import (
     FailedProbe,
     HostShare,
@@ -59,7 +59,7 @@ class Report:
     probes: tuple[Probe, ...] = ()
     failures: tuple[FailedProbe, ...] = ()
     variants: tuple[Variant, ...] = ()
-    winners: tuple[Winner, ...] = ()
+    leads: tuple[Lead, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -113,7 +113,8 @@ def report_fields(report: Report) -> dict[str, Any]:
             "probes": [asdict(probe) for probe in report.probes],
             "failed_probes": [asdict(failure) for failure in report.failures],
             "comparison": [asdict(variant) for variant in report.variants],
-            "winners": [asdict(winner) for winner in report.winners],
+            "winners": [asdict(lead) for lead in report.leads if not lead.rivals],
+            "undecided": [asdict(lead) for lead in report.leads if lead.rivals],
         },
     }
 

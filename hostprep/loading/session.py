@@ -68,6 +68,16 @@ class Run:
     ceiling: float = math.inf
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """Return the probes that were made so far."""
+        return tuple(self.search.probes) if self.search else ()
+
+    @property
+    def failed(self) -> tuple[FailedProbe, ...]:
+        """Return those that the host's limits stopped."""
+        return tuple(self.search.failures if self.search else self.failures)
+
     def measure(self) -> None:
         """Measure with real DataLoaders: alone, the transport, then the search."""
         measurer = self.measurer
@@ -283,7 +293,7 @@ class Run:
         subject = self.measurer.subject
         length = subject.length if subject else len(self.listing.names) if self.listing else None
         batch_size = self.cost.batch_size
-        probes = self.search.probes if self.search else []
+        probes = self.probes
         seen = [probe.worker_memory_bytes for probe in probes if probe.workers]
         if not seen and self.transport is not None:
             seen = [self.transport.worker_memory_bytes]  # without samples, and so at least that

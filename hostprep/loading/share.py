@@ -95,6 +95,7 @@ def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare
         cpus_from=cpus_from,
         memory_available_bytes=memory.available_bytes,
         memory_from=memory.available_from,
+        cache_bytes=memory.cache_bytes,
         shm_size_bytes=size_bytes,
         shm_free_bytes=free_bytes,
         descriptors_limit=_descriptors_limit(root),

@@ -18,7 +18,8 @@ from hostprep.loading.report import Report, Wish, report_fields
 from hostprep.loading.share import read_share
 from tests.kit.recommending import MARK, gone, marked, recommend
 
-pytestmark = pytest.mark.slow
+# Some thirty processes import torch, one after the other.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 GROUPS = {
     "decoder": ["pillow", "opencv", "simplejpeg"],
@@ -79,18 +80,25 @@ def test_all_that_is_tried_by_hand_was_timed(report: Report) -> None:
         assert row["relative_error"] >= 0
         one_core = row["alone_samples_per_s"]
         assert one_core is None or one_core > 0
+        assert len(row["rounds"]) == 2
+        assert row["peak_samples_per_s"] == pytest.approx(sum(row["rounds"]) / 2)
         assert (one_core is not None) or row["group"] not in ("decoder", "resize")
 
 
-def test_the_winner_is_named_with_its_ratio_at_the_peak(report: Report) -> None:
+def test_the_best_is_named_with_its_ratio_at_the_peak(report: Report) -> None:
     document = report_fields(report)
-    winners = {winner["group"]: winner for winner in document["evidence"]["winners"]}
-    assert list(winners) == [*GROUPS, "prefetching"]
-    for group, winner in winners.items():
-        first, second = sorted(peaks(document, group).items(), key=lambda row: -row[1])[:2]
-        assert winner["name"] == first[0]
-        assert winner["factor"] == pytest.approx(first[1] / second[1])
-        assert winner["relative_error"] >= 0
+    winners, undecided = (document["evidence"][name] for name in ("winners", "undecided"))
+    leads = {lead["group"]: lead for lead in (*winners, *undecided)}
+    assert set(leads) == {*GROUPS, "prefetching"}
+    assert "form" in {winner["group"] for winner in winners}  # arrays need no decoding
+    for group, lead in leads.items():
+        rates = peaks(document, group)
+        best = max(rates, key=lambda name: rates[name])
+        assert lead["name"] == best
+        next_best = max(rates[name] for name in lead["rivals"] or rates if name != best)
+        assert lead["factor"] == pytest.approx(rates[best] / next_best)
+        assert (lead["factor"] - 1 > lead["relative_error"] >= 0) is (lead in winners)
+        assert bool(lead["rivals"]) is (lead in undecided)
 
 
 def test_the_table_says_the_same_to_people(report: Report) -> None:
@@ -101,9 +109,10 @@ def test_the_table_says_the_same_to_people(report: Report) -> None:
         row = re.search(rf"^  {variant.group} {re.escape(variant.name)} .*$", table, re.M)
         assert row is not None
         assert row[0].endswith(f" {variant.peak_samples_per_s:,.0f}")
-    for winner in report.winners:
-        factor = f"{winner.factor:.2f} times the next at the peak, ±"
-        assert f"  {winner.group}: {winner.name}, {factor}" in table
+    for lead in report.leads:
+        won = f"{lead.name}, {lead.factor:.2f} times the next at the peak, ±"
+        drawn = f"no difference that can be told ({lead.factor:.2f} times, "
+        assert f"  {lead.group}: {drawn if lead.rivals else won}" in table
     assert "the pictures differ" in table  # of one resizing and the other
 
 
@@ -123,5 +132,6 @@ def test_a_loader_of_ones_own_is_compared_by_its_prefetching() -> None:
     assert done.returncode == 0
     assert re.search(r"^  prefetching DataLoader, \d+ workers? ", done.stdout, re.M)
     assert re.search(r"^  prefetching prefetch_generator, no workers ", done.stdout, re.M)
-    assert re.search(r"^  prefetching: .*, \d+\.\d\d times the next at the peak", done.stdout, re.M)
+    told = re.search(r"^  prefetching: .*\d\.\d\d times", done.stdout, re.M)
+    assert told is not None
     assert "decoder" not in done.stdout

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.host.gpu_memory import lacks_memory
-from hostprep.loading.failures import TooSlow
+from hostprep.loading.failures import TooSlow, TorchMissing
 from hostprep.loading.model import Batching
 from hostprep.loading.naming import parts_of
 from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
@@ -116,7 +116,7 @@ def _causes(error: BaseException) -> list[str]:
 
 def _probe(job: dict[str, Any], events: _Events) -> Any:
     from hostprep.loading.child import forkserver
-    from hostprep.loading.child.opening import TorchMissing, describe, open_source
+    from hostprep.loading.child.opening import describe, open_source
     from hostprep.loading.files import decoders
 
     # Before the user's module: what that imports may not suffer torch after it.

@@ -14,7 +14,7 @@ from multiprocessing import get_start_method
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.child.batched import is_kerass, streams_batches
 from hostprep.loading.child.given import (
     batch_sampler_of,
@@ -29,22 +29,10 @@ from hostprep.loading.child.given import (
 from hostprep.loading.child.own_way import has_own_way, innermost
 from hostprep.loading.child.pickling import pickled
 from hostprep.loading.child.refusing import no_loader, refuse_data
+from hostprep.loading.failures import TorchMissing
 from hostprep.loading.files.samples import collate_tensors, in_memory, listed_samples
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
-from hostprep.system.python import pip_line
-
-
-class TorchMissing(HostprepError):
-    """The loader mode needs torch, which is an extra."""
-
-    code = "torch_missing"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "torch is not installed in the Python that runs hostprep; DataLoaders cannot be timed.",
-            f"{pip_line('torch')}, or run hostprep in your training's environment",
-        )
 
 
 @dataclass(frozen=True, slots=True)

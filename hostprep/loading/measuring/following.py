@@ -10,6 +10,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.loading import failures
+from hostprep.loading.raising import raised
 from hostprep.system.run import CommandFailed, Running
 
 _DOING = {
@@ -103,7 +104,7 @@ class Following:
             raise failures.refused(event)
         if self.job == "gpu":
             raise failures.step_failed(event)
-        raise failures.raised(event, self.what, self.workers, child.completed().stderr)
+        raise raised(event, self.what, self.workers, child.completed().stderr)
 
     def _hung(self, phase: str, seconds: float) -> failures.Hung:
         doing = _DOING.get(self.job)

@@ -1,22 +1,30 @@
 """What people try by hand, measured side by side on their own files: at one core and at the peak.
 
 Decoders, resizing and forms are timed with the files' bytes in memory, so that the storage plays no
-part, and one thing differs at a time: decoders share the resizing, forms both.
+part, and one thing differs at a time: decoders share the resizing, forms both. What competes at the
+peak is timed in turn, there and back (A B C, C B A), each time in processes of its own: what a
+machine does slower for a while, or a process by its luck with memory, is no difference then.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import replace
-from typing import Any
+import statistics
+from collections.abc import Sequence
+from dataclasses import field, replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.loading.files import decoders
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import FailedProbe
+from hostprep.loading.model import FailedProbe, Probe
+from hostprep.loading.search import process_error
 from hostprep.units import format_count
+
+# Their time is what a single one would take; each start of processes comes on top of it.
+ROUNDS = 2
+_FORMS = ("jpeg", "png", "npy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,8 @@ class Variant:
     """One way to do it. ``group`` is what it competes in: decoder, resize, form or prefetching.
 
     ``alone_samples_per_s`` is without workers, ``peak_samples_per_s`` with the recommended number,
-    give or take ``relative_error``; None was not measured, and ``problem`` says why.
+    over all ``rounds`` (samples/s of each, in their order), give or take ``relative_error``, which
+    is None of a single round. What is None was not measured, and ``problem`` says why.
     """
 
     group: str
@@ -33,41 +42,55 @@ class Variant:
     peak_samples_per_s: float | None
     problem: str | None = None
     relative_error: float | None = None
+    rounds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Winner:
+class Lead:
     """The best of a group at the peak, and by which factor over the next one.
 
-    ``relative_error`` is that of the factor.
+    ``relative_error`` is that of the factor, None where one of the two was timed but once.
+    ``rivals`` are those that it cannot be told from, the best first: then that is the next one, and
+    nobody has won.
     """
 
     group: str
     name: str
     factor: float
-    relative_error: float = 0.0
+    relative_error: float | None
+    rivals: tuple[str, ...] = ()
 
 
 def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Variant, ...]:
     """Compare decoders, resizing and forms of the image files that ``measurer`` measures."""
     usable = decoders.installed()
     resizer = "opencv" if "opencv" in usable else "pillow"
-    found = {}
-    for name in decoders.MODULES:
+
+    def competing(group: str, name: str, form: str, decoder: str, resizer: str) -> _Competitor:
+        what = f"{decoder} on {form} in memory, resized by {resizer}"
+        source = {**measurer.source, "form": form, "decoder": decoder, "resizer": resizer}
+        return _Competitor(group, name, replace(measurer, source=source, what=what), workers)
+
+    of_decoders = {
+        name: competing("decoder", name, "as_is", name, resizer) for name in decoders.MODULES
+    }
+    for name, each in of_decoders.items():
         if name not in usable:
-            found[name] = Variant("decoder", name, None, None, "not installed")
+            each.problem = "not installed"
         elif name == "simplejpeg" and not jpeg:
-            found[name] = Variant("decoder", name, None, None, "reads JPEG alone")
-        else:
-            found[name] = _decoder(measurer, name, resizer, workers)
-    if "pillow" not in usable:
-        return tuple(found.values())
-    resizing: tuple[Variant, ...] = ()
-    if resizer != "pillow":
-        theirs = replace(_decoder(measurer, "pillow", "pillow", workers), group="resize")
-        resizing = (theirs, replace(found["pillow"], group="resize", name=resizer))
-    forms = [_form(measurer, form, resizer, workers) for form in ("jpeg", "png", "npy")]
-    return (*found.values(), *resizing, *forms)
+            each.problem = "reads JPEG alone"
+    resizing, forms = [], []
+    if "pillow" in usable:
+        if resizer != "pillow":
+            resizing = [competing("resize", "pillow", "as_is", "pillow", "pillow")]
+        forms = [competing("form", form, form, "pillow", resizer) for form in _FORMS]
+    at_one_core = [*of_decoders.values(), *resizing]
+    for each in at_one_core:
+        each.time_alone()
+    found = [*_in_turn(at_one_core)]
+    if resizing:  # by the other one, that is by which the decoders were compared
+        found.append(replace(found[[*of_decoders].index("pillow")], group="resize", name=resizer))
+    return (*found, *_in_turn(forms))
 
 
 def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]:
@@ -76,72 +99,106 @@ def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]
     if importlib.util.find_spec(thread) is None:
         return (Variant(group, thread, None, None, "not installed"),)
     with_workers = format_count(workers, "worker") if workers else "no workers"
-    own = _timed(measurer, workers)
-    alone = _timed(measurer, 0, background=True)
-    found = [own.variant(group, f"DataLoader, {with_workers}", own if not workers else None)]
-    found.append(alone.variant(group, f"{thread}, no workers", alone))
+    competitors = [
+        _Competitor(group, f"DataLoader, {with_workers}", measurer, workers),
+        _Competitor(group, f"{thread}, no workers", measurer, 0, background=True),
+    ]
     if workers:
-        both = _timed(measurer, workers, background=True)
-        found.append(both.variant(group, f"{thread}, {with_workers}"))
-    return tuple(found)
+        name = f"{thread}, {with_workers}"
+        competitors.append(_Competitor(group, name, measurer, workers, background=True))
+    return _in_turn(competitors)
 
 
-def winners(variants: tuple[Variant, ...]) -> tuple[Winner, ...]:
+def leads(variants: Sequence[Variant]) -> tuple[Lead, ...]:
     """Return the best of each group in which two or more were measured."""
     found = []
     for group in dict.fromkeys(variant.group for variant in variants):
-        rates = sorted(
-            (
-                (variant.peak_samples_per_s, variant.name, variant.relative_error or 0.0)
-                for variant in variants
-                if variant.group == group and variant.peak_samples_per_s
-            ),
-            reverse=True,
-        )
-        if len(rates) > 1:
-            (best, name, error), (second, _, its_error) = rates[:2]
-            found.append(Winner(group, name, best / second, math.hypot(error, its_error)))
+        timed = [v for v in variants if v.group == group and v.peak_samples_per_s]
+        timed.sort(key=lambda variant: variant.peak_samples_per_s or 0.0, reverse=True)
+        if len(timed) > 1:
+            best, *others = timed
+            close = [other for other in others if not is_ahead(best, other)]
+            factor, error = _factor(best, (close or others)[0])
+            rivals = tuple(other.name for other in close)
+            found.append(Lead(group, best.name, factor, error, rivals))
     return tuple(found)
 
 
-def _decoder(measurer: Measurer, name: str, resizer: str, workers: int) -> Variant:
-    with_it = _in_memory(measurer, "as_is", name, resizer)
-    alone = peak = _timed(with_it, 0)
-    if workers and alone.problem is None:
-        peak = _timed(with_it, workers)
-    return peak.variant("decoder", name, alone)
+def is_ahead(best: Variant, other: Variant) -> bool:
+    """Return whether one variant can be told to be faster than another; both were measured."""
+    factor, error = _factor(best, other)
+    return error is not None and factor - 1 > error
 
 
-def _form(measurer: Measurer, form: str, resizer: str, workers: int) -> Variant:
-    return _timed(_in_memory(measurer, form, "pillow", resizer), workers).variant("form", form)
+def _factor(best: Variant, other: Variant) -> tuple[float, float | None]:
+    """Return by which factor one variant is faster than another, and the factor's error."""
+    assert best.peak_samples_per_s and other.peak_samples_per_s
+    factor = best.peak_samples_per_s / other.peak_samples_per_s
+    if best.relative_error is None or other.relative_error is None:
+        return factor, None
+    return factor, math.hypot(best.relative_error, other.relative_error)
 
 
-def _in_memory(measurer: Measurer, form: str, decoder: str, resizer: str) -> Measurer:
-    what = f"{decoder} on {form} in memory, resized by {resizer}"
-    source: dict[str, Any] = {**measurer.source, "form": form, "decoder": decoder}
-    return replace(measurer, source={**source, "resizer": resizer}, what=what, first=0)
+@dataclass(slots=True)
+class _Competitor:
+    """A variant in the making. One that fails fails alone, and is timed no more."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Rate:
-    """What a variant gave, or the ``problem`` for which it gave nothing."""
-
-    samples_per_s: float | None = None
-    relative_error: float | None = None
+    group: str
+    name: str
+    measurer: Measurer
+    workers: int
+    background: bool = False
+    alone_samples_per_s: float | None = None
     problem: str | None = None
+    probes: list[Probe] = field(default_factory=list)
 
-    def variant(self, group: str, name: str, alone: _Rate | None = None) -> Variant:
-        """Return the variant of which this is the peak, and ``alone`` what it gave by itself."""
-        before = None if alone is None else alone.samples_per_s
-        return Variant(group, name, before, self.samples_per_s, self.problem, self.relative_error)
+    def time_alone(self) -> None:
+        """Time it without workers."""
+        probe = self._timed(0)
+        if probe is not None:
+            self.alone_samples_per_s = probe.undisturbed_samples_per_s
+
+    def time_peak(self) -> None:
+        """Time it once more as it competes."""
+        probe = self._timed(self.workers)
+        if probe is not None:
+            self.probes.append(probe)
+
+    def _timed(self, workers: int) -> Probe | None:
+        if self.problem is not None:
+            return None
+        try:
+            probe = self.measurer.with_workers(workers, background=self.background)
+        except HostprepError as error:
+            self.problem = error.message
+            return None
+        if isinstance(probe, FailedProbe):
+            self.problem = probe.message
+            return None
+        return probe
+
+    def variant(self) -> Variant:
+        """Return what came of it."""
+        if not self.probes:
+            return Variant(self.group, self.name, self.alone_samples_per_s, None, self.problem)
+        rounds = tuple(probe.undisturbed_samples_per_s for probe in self.probes)
+        rate = statistics.fmean(rounds)
+        # What other programs took is not in it: they took it from all that compete.
+        within = statistics.fmean(probe.relative_error for probe in self.probes)
+        return Variant(
+            self.group,
+            self.name,
+            self.alone_samples_per_s if self.workers else rate,
+            rate,
+            self.problem,
+            max(within, process_error(self.probes)) if len(rounds) > 1 else None,
+            rounds,
+        )
 
 
-def _timed(measurer: Measurer, workers: int, *, background: bool = False) -> _Rate:
-    """Time it with ``workers``: a comparison that fails fails alone."""
-    try:
-        probe = measurer.with_workers(workers, background=background)
-    except HostprepError as error:
-        return _Rate(problem=error.message)
-    if isinstance(probe, FailedProbe):
-        return _Rate(problem=probe.message)
-    return _Rate(probe.undisturbed_samples_per_s, probe.relative_error)
+def _in_turn(competitors: Sequence[_Competitor]) -> tuple[Variant, ...]:
+    """Time what competes in turn, there and back."""
+    for number in range(ROUNDS):
+        for each in reversed(competitors) if number % 2 else competitors:
+            each.time_peak()
+    return tuple(each.variant() for each in competitors)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hostprep.loading.curve import Ceiling, hit_rates
 from hostprep.loading.measuring.disturbance import kept_from
-from hostprep.loading.measuring.variants import Variant
+from hostprep.loading.measuring.variants import Variant, is_ahead
 from hostprep.loading.model import Binding, HostShare
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
@@ -166,18 +166,19 @@ def remedy_compared(decoder: str | None, variants: Iterable[Variant]) -> str:
 
     ``decoder`` is the one that was used. Without its rate and another nothing is said of any.
     """
-    rates = {
-        variant.name: variant.peak_samples_per_s
+    timed = {
+        variant.name: (variant.peak_samples_per_s, variant)
         for variant in variants
         if variant.group == "decoder" and variant.peak_samples_per_s
     }
-    if decoder not in rates or len(rates) < 2:
+    if decoder not in timed or len(timed) < 2:
         return f"{_STORE_SMALL}, or decode with a faster library"
-    best = max(rates, key=lambda name: rates[name])
-    factor = rates[best] / rates[decoder]
-    if factor <= 1 + STOP_GAIN:
+    rate, used = timed[decoder]
+    best_rate, best = max(timed.values(), key=lambda each: each[0])
+    factor = best_rate / rate
+    if factor <= 1 + STOP_GAIN or not is_ahead(best, used):
         return f"{_STORE_SMALL}; none of the decoders here is clearly faster than {decoder}"
-    return f"{_STORE_SMALL}, or decode with {best}: {factor:.2f} times {decoder} at the peak"
+    return f"{_STORE_SMALL}, or decode with {best.name}: {factor:.2f} times {decoder} at the peak"
 
 
 def _staging(known: Known) -> str:
@@ -185,13 +186,15 @@ def _staging(known: Known) -> str:
         return "the files are in memory already; larger files, read at once, would cost less"
     text = "bring the data nearer: hostprep stage to a tmpfs or an NVMe"
     if known.data_bytes:
-        share = known.host.memory_available_bytes / known.data_bytes
-        if share < 1:
-            low, high = hit_rates(share)
+        cached = min(1.0, known.host.cache_bytes / known.data_bytes)
+        # The same, but where a commit limit holds for what is in a tmpfs.
+        pinned = min(cached, known.host.memory_available_bytes / known.data_bytes)
+        if pinned < 1:
+            low, high = hit_rates(cached)
+            answered = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%}"
             text += (
-                f"; of about {format_bytes(known.data_bytes)} {share:.0%} fit into memory: as page"
-                f" cache that answers {low:.0%} to {high:.0%} of the reads, pinned in a tmpfs"
-                f" {high:.0%}"
+                f"; of about {format_bytes(known.data_bytes)} {cached:.0%} fit into memory: as page"
+                f" cache that answers {answered} of the reads, pinned in a tmpfs {pinned:.0%}"
             )
         else:
             text += f": about {format_bytes(known.data_bytes)} fit into memory"

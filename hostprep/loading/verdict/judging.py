@@ -13,7 +13,7 @@ from hostprep.loading.measuring.disturbance import others_beside
 from hostprep.loading.model import Pipeline
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Report
-from hostprep.loading.search import Point, choose
+from hostprep.loading.search import Point, choose, points_of
 from hostprep.loading.session import Run
 from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.binding import usable_cpus
@@ -30,63 +30,33 @@ _LATE_SECONDS = 5.0
 
 def report_of(run: Run, mode: str) -> Report:
     """Put together what is known, and judge it."""
-    host = run.measurer.host
     if run.pipeline is not None:
         return _report_pipeline(run, mode, run.pipeline)
-    assert run.cost is not None and run.curve is not None
-    probes = tuple(run.search.probes) if run.search else ()
-    failed = tuple(run.search.failures) if run.search else ()
-    points = run.search.points() if run.search else ()
-    subject = run.measurer.subject
-    length = len(run.listing.names) if run.listing else subject.length if subject else None
-    found_bounds = run.bounds()
-    bounds_now = run.bounds(subject.prefetch_now) if subject else ()
-    known = Known(
-        host=host,
-        subject=subject,
-        length=length,
-        cost=run.cost,
-        curve=run.curve,
-        points=points,
-        probes=probes,
-        bounds=found_bounds,
-        stages=run.stages,
-        gpu_rate=run.gpu_rate,
-        cuda=subject is not None and subject.cuda,
-        data_bytes=_data_bytes(run),
-        untried=run.better_untried,
-        ahead=run.measurer.prefetch_factor,
-        bounds_now=bounds_now,
-    )
-    candidates = run.search.borne() if run.search else ()
-    if not any(point.workers for point in candidates):
-        # Without workers at least it was measured, if at all; for the rest the model speaks.
-        candidates += tuple(
-            p for p in modelled_points(run, found_bounds) if p.workers or not candidates
-        )
-    chosen = choose(candidates, run.gpu_rate)
-    made = settings.recommend(known, chosen)
+    known = _known(run)
+    host, subject, probes = known.host, known.subject, known.probes
     if run.undecoded is not None:
         made = of_undecoded(run.undecoded, known)
+    else:
+        made = settings.recommend(known, choose(_candidates(run, known), run.gpu_rate))
     epoch = (
         None
-        if length is None or not made.expected_samples_per_s
-        else length / (host.ranks * made.expected_samples_per_s)
+        if known.length is None or not made.expected_samples_per_s
+        else known.length / (host.ranks * made.expected_samples_per_s)
     )
     # What is only read is neither as slow nor as large as the sample that is made of it.
-    wanted = 0 if run.undecoded else min(run.curve.proposal(run.gpu_rate), MOST_WORKERS)
+    wanted = 0 if run.undecoded else min(known.curve.proposal(run.gpu_rate), MOST_WORKERS)
     return Report(
         mode=mode,
         host=host,
         recommendation=made,
         hazards=(
             *hazards.of_host(host),
-            *hazards.of_bounds(wanted, found_bounds),
-            *(() if subject is None else hazards.of_setting(subject, bounds_now)),
+            *hazards.of_bounds(wanted, known.bounds),
+            *(() if subject is None else hazards.of_setting(subject, known.bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),
-            *hazards.of_probes(host, probes, failed, epoch),
+            *hazards.of_probes(host, probes, run.failed, epoch),
         ),
-        bounds=found_bounds,
+        bounds=known.bounds,
         subject=subject,
         listing=run.listing,
         stages=run.stages,
@@ -97,16 +67,16 @@ def report_of(run: Run, mode: str) -> Report:
         model_agreed=run.search.agreed if run.search else None,
         gpu_rate=run.gpu_rate,
         gpu_rate_from=run.gpu_rate_from,
-        points=points,
+        points=known.points,
         probes=probes,
-        failures=failed,
+        failures=run.failed,
         notes=(
             *run.notes,
             *caveats_of(
                 host,
                 subject,
                 run.stages,
-                run.cost,
+                known.cost,
                 probes,
                 batch_size_given=run.wish.batch_size is not None,
                 seen_before=run.measurer.seen_before,
@@ -116,6 +86,39 @@ def report_of(run: Run, mode: str) -> Report:
         ),
         seconds=time.monotonic() - run.began,
     )
+
+
+def _known(run: Run) -> Known:
+    """Return what the verdict is made from."""
+    assert run.cost is not None and run.curve is not None
+    subject = run.measurer.subject
+    return Known(
+        host=run.measurer.host,
+        subject=subject,
+        length=len(run.listing.names) if run.listing else subject.length if subject else None,
+        cost=run.cost,
+        curve=run.curve,
+        points=points_of(run.probes),
+        probes=run.probes,
+        bounds=run.bounds(),
+        stages=run.stages,
+        gpu_rate=run.gpu_rate,
+        cuda=subject is not None and subject.cuda,
+        data_bytes=_data_bytes(run),
+        untried=run.better_untried,
+        ahead=run.measurer.prefetch_factor,
+        bounds_now=run.bounds(subject.prefetch_now) if subject else (),
+    )
+
+
+def _candidates(run: Run, known: Known) -> tuple[Point, ...]:
+    """Return the points to choose from: what was measured, and else what the model says."""
+    measured = run.search.borne() if run.search else ()
+    if any(point.workers for point in measured):
+        return measured
+    # Without workers at least it was measured, if at all; for the rest the model speaks.
+    by_model = modelled_points(run, known.bounds)
+    return (*measured, *(point for point in by_model if point.workers or not measured))
 
 
 def _report_pipeline(run: Run, mode: str, pipeline: Pipeline) -> Report:
@@ -153,7 +156,7 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         run.gpu_rate,
         capacity_cpus=run.measurer.host.capacity_per_rank,
         bounds=found_bounds,
-        failed=run.search.failures if run.search else (),
+        failed=run.failed,
         ceiling=run.ceiling,
         distinct=run.distinct_untried(),
         handed_over=handed_over(run.cost) if run.transport is None else math.inf,
@@ -163,9 +166,9 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
 
 def _error_of_model(run: Run, curve: Curve) -> float | None:
     """Return how far off the model may be, by all that it was made from."""
-    points = run.search.points() if run.search else ()
+    points = points_of(run.probes)
     rests_on = [point.relative_error for point in points]
-    others = [others_beside(probe) for probe in run.search.probes] if run.search else []
+    others = [others_beside(probe) for probe in run.probes]
     if run.transport is not None:
         rests_on.append(run.transport.relative_error)
     if run.stages is not None and (not points or curve.ceiling_from is Ceiling.STORAGE):

@@ -57,8 +57,6 @@ def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recomme
             _processors(found, cpus),
             *_inside(found),
         ),
-        memory_bytes=None,
-        shm_bytes=None,
         code="",
     )
 

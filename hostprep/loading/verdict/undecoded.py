@@ -26,12 +26,7 @@ def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
         prefetch_factor=PROBE_PREFETCH,
         pin_memory=known.cuda,
         persistent_workers=True,
-        binding=None,
         remedy=found.cure,
-        expected_samples_per_s=None,
-        relative_error=None,
-        confirmed=False,
-        change_needed=None,
         verdict=(
             f"inconclusive: reading alone was measured, as {found.what} ({found.why}); a starting"
             f" point, not a measurement: {format_count(workers, 'worker')} a rank"
@@ -41,7 +36,5 @@ def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
             " is made of it takes more, and was not measured",
             words,
         ),
-        memory_bytes=None,
-        shm_bytes=None,
         code=code(cost.batch_size, workers, PROBE_PREFETCH, pin=known.cuda, persistent=True),
     )

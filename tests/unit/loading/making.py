@@ -68,6 +68,7 @@ def share(**changed: Any) -> HostShare:
         "cpus_from": "all processors that are online",
         "memory_available_bytes": 16 * GIB,
         "memory_from": "MemAvailable",
+        "cache_bytes": 16 * GIB,
         "shm_size_bytes": 8 * GIB,
         "shm_free_bytes": 8 * GIB,
         "descriptors_limit": 65536,

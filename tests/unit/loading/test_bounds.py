@@ -72,6 +72,19 @@ def test_a_container_goes_by_its_own_quota_and_its_small_shm() -> None:
     assert facts.memory_available_bytes < 5 * GIB
 
 
+def test_a_commit_limit_holds_for_workers_and_not_for_the_page_cache(tmp_path: Path) -> None:
+    root = host(tmp_path, 4, 1)
+    facts = read_share(1, "test", root)
+    assert facts.cache_bytes == facts.memory_available_bytes == 104857600 * 1024
+    with (root / "proc/meminfo").open("a") as meminfo:
+        meminfo.write("CommitLimit: 65536000 kB\nCommitted_AS: 62390272 kB\n")
+    (root / "proc/sys/vm").mkdir(parents=True)
+    (root / "proc/sys/vm/overcommit_memory").write_text("2\n")
+    limited = read_share(1, "test", root)
+    assert limited.memory_available_bytes == 3145728 * 1024
+    assert limited.cache_bytes == facts.cache_bytes
+
+
 def test_a_container_is_held_to_the_quota_of_an_ancestor() -> None:
     facts = read_share(1, "test", HOSTS / "container-quota-above")
     assert (facts.quota_cpus, facts.quota_group) == (3.5, "/sys/fs/cgroup/jobs.slice")

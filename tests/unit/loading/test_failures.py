@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from hostprep.errors import HostprepError, Inconclusive
-from hostprep.loading.failures import LoaderFailed, WorkersFailed, died, hung, raised
+from hostprep.loading.failures import LoaderFailed, WorkersFailed, died, hung
 from hostprep.loading.model import Binding
+from hostprep.loading.raising import raised
 
 
 def failure(

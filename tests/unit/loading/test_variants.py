@@ -16,11 +16,11 @@ from hostprep.loading.measuring.variants import (
     Variant,
     compare_files,
     compare_prefetching,
-    winners,
+    leads,
 )
-from hostprep.loading.model import Binding
+from hostprep.loading.model import Binding, FailedProbe
 from hostprep.loading.recommend import _compared, from_host
-from hostprep.loading.report import Report, Wish
+from hostprep.loading.report import Report, Wish, report_fields
 from hostprep.loading.search import Point
 from hostprep.loading.verdict.binding import remedy
 from tests.unit.loading.making import probe, share
@@ -30,12 +30,18 @@ WISH = Wish(None, None, 5.0, 224, measure=True, compare=True)
 
 @dataclass(slots=True)
 class Timed:
-    """A measurer that is asked for rates, and notes for which; ``fails`` is what it cannot time."""
+    """A measurer that is asked for rates, and notes for which; ``fails`` is what it cannot time.
+
+    ``drift`` is by how much the machine gives more with each probe.
+    """
 
     source: dict[str, Any] = field(default_factory=dict)
     what: str = "mine"
     first: int = 0
     deadline: float = 0.0
+    window_seconds: float = 2.5
+    opening_seconds: float = 1.0
+    drift: float = 1.0
     asked: list[tuple[int, bool]] = field(default_factory=list)
     sources: list[tuple[Any, ...]] = field(default_factory=list)
     fails: str = ""
@@ -45,7 +51,7 @@ class Timed:
         self.sources.append(tuple(self.source.values()))
         if self.fails and self.fails in self.source.values():
             raise HostprepError("it raised.")
-        return probe(workers, 100.0 + 10 * workers + len(self.asked))
+        return probe(workers, 100.0 + 10 * workers + self.drift * len(self.asked))
 
 
 def modelled() -> Report:
@@ -68,7 +74,8 @@ def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 def test_the_thread_is_timed_alone_and_around_workers() -> None:
     timed: Any = Timed()
     found = compare_prefetching(timed, 3)
-    assert timed.asked == [(3, False), (0, True), (3, True)]
+    there = [(3, False), (0, True), (3, True)]
+    assert timed.asked == [*there, *reversed(there)]
     assert [variant.name for variant in found] == [
         "DataLoader, 3 workers",
         "prefetch_generator, no workers",
@@ -79,13 +86,76 @@ def test_the_thread_is_timed_alone_and_around_workers() -> None:
 def test_without_workers_nothing_is_timed_twice() -> None:
     timed: Any = Timed()
     found = compare_prefetching(timed, 0)
-    assert timed.asked == [(0, False), (0, True)]
+    assert timed.asked == [(0, False), (0, True), (0, True), (0, False)]
     assert [variant.name for variant in found] == [
         "DataLoader, no workers",
         "prefetch_generator, no workers",
     ]
     assert found[0].alone_samples_per_s == found[0].peak_samples_per_s
-    assert [winner.name for winner in winners(found)] == ["prefetch_generator, no workers"]
+
+
+def test_a_machine_that_drifts_makes_no_winner() -> None:
+    timed: Any = Timed(drift=20.0)
+    found = compare_prefetching(timed, 3)
+    own, _, around = found
+    # Once each, one after the other, the third would have been a quarter faster than the first.
+    assert own.rounds == (150.0, 250.0) and around.rounds == (190.0, 210.0)
+    assert own.peak_samples_per_s == around.peak_samples_per_s == 200.0
+    # One process against two others: s sqrt(3/2), of the two rounds of each.
+    assert own.relative_error == pytest.approx((100 / 2**0.5) / 200 * 1.5**0.5)
+    (lead,) = leads(found)
+    assert lead.rivals[0] == around.name
+    assert lead.factor == pytest.approx(1.0)
+
+
+def test_a_difference_beyond_that_of_the_rounds_has_a_winner() -> None:
+    timed: Any = Timed(drift=0.0)
+    (lead,) = leads(compare_prefetching(timed, 0))
+    assert lead.rivals == ("prefetch_generator, no workers",)  # both gave the same
+    rows = (
+        Variant("form", "npy", None, 107.0, relative_error=0.04),
+        Variant("form", "jpeg", None, 100.0, relative_error=0.04),
+        Variant("form", "png", None, 103.0, relative_error=0.001),
+    )
+    (lead,) = leads(rows)  # png's factor is 1.04, within 4 %; jpeg's 1.07, beyond 5.7 %
+    assert (lead.name, lead.rivals) == ("npy", ("png",))
+    (lead,) = leads(rows[:2])
+    assert (lead.name, lead.factor, lead.rivals) == ("npy", 1.07, ())
+    # The next one can be told from it, but not the third.
+    (lead,) = leads((*rows[:2], Variant("form", "png", None, 90.0, relative_error=0.5)))
+    assert lead.rivals == ("png",)
+    assert lead.factor == pytest.approx(107 / 90)
+
+
+def test_what_others_took_from_all_alike_hides_no_difference() -> None:
+    class Beside(Timed):
+        def with_workers(self, workers: int, *, background: bool = False) -> Any:
+            found = Timed.with_workers(self, workers, background=background)
+            return replace(found, samples_per_s=found.undisturbed_samples_per_s / 2)
+
+    timed: Any = Beside(drift=0.0)
+    own, alone, _ = compare_prefetching(timed, 30)
+    assert (own.rounds, alone.rounds) == ((400.0, 400.0), (100.0, 100.0))
+    assert own.relative_error == 0.01
+    (lead,) = leads((own, alone))
+    assert (lead.factor, lead.rivals) == (4.0, ())
+
+
+def test_what_was_timed_but_once_wins_nothing() -> None:
+    class Fails(Timed):
+        def with_workers(self, workers: int, *, background: bool = False) -> Any:
+            found = Timed.with_workers(self, workers, background=background)
+            failed = FailedProbe(workers, Binding.MEMORY, "no memory.")
+            return failed if self.asked.count((workers, background)) == 2 else found
+
+    timed: Any = Fails()
+    found = compare_prefetching(timed, 50)
+    assert [row.problem for row in found] == ["no memory."] * 3
+    assert [len(row.rounds) for row in found] == [1, 1, 1]
+    assert found[0].peak_samples_per_s == 601.0
+    (lead,) = leads(found)
+    assert lead.relative_error is None
+    assert len(lead.rivals) == 2
 
 
 def test_of_what_is_not_installed_only_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +175,12 @@ def test_decoders_share_the_resizing_and_forms_share_both() -> None:
     of_decoders = [("as_is", name, "opencv") for name in ("pillow", "opencv", "simplejpeg")]
     of_forms = [(form, "pillow", "opencv") for form in ("jpeg", "png", "npy")]
     each = [*of_decoders, ("as_is", "pillow", "pillow")]
-    assert timed.sources == [source for source in each for _ in (0, 2)] + of_forms
+    assert timed.sources == [*each, *each, *reversed(each), *of_forms, *reversed(of_forms)]
+    assert timed.asked == [(0, False)] * 4 + [(2, False)] * 14
     rows = {(row.group, row.name): row for row in found}
     shared = rows["decoder", "pillow"], rows["resize", "opencv"]
-    assert shared[0].peak_samples_per_s == shared[1].peak_samples_per_s
-    assert rows["resize", "pillow"].peak_samples_per_s != shared[0].peak_samples_per_s
+    assert shared[0].rounds == shared[1].rounds
+    assert rows["resize", "pillow"].rounds != shared[0].rounds
 
 
 def test_without_opencv_there_is_one_way_to_resize(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +199,7 @@ def test_a_decoder_that_fails_fails_alone() -> None:
     (failed,) = [row for row in found if row.name == "simplejpeg"]
     assert (failed.problem, failed.peak_samples_per_s) == ("it raised.", None)
     assert timed.sources.count(("as_is", "simplejpeg", "opencv")) == 1
-    assert {winner.group for winner in winners(found)} == {"decoder", "resize", "form"}
+    assert {lead.group for lead in leads(found)} == {"decoder", "resize", "form"}
 
 
 def test_the_factor_is_as_uncertain_as_the_two_rates() -> None:
@@ -137,10 +208,36 @@ def test_the_factor_is_as_uncertain_as_the_two_rates() -> None:
         Variant("form", "jpeg", None, 200.0, relative_error=0.04),
         Variant("form", "png", None, 100.0, relative_error=0.5),
     )
-    (winner,) = winners(rows)
-    assert (winner.name, winner.factor) == ("npy", 1.5)
-    assert winner.relative_error == pytest.approx(0.05)
-    assert winners(rows[:1]) == ()
+    (lead,) = leads(rows[:2])
+    assert (lead.name, lead.factor, lead.rivals) == ("npy", 1.5, ())
+    assert lead.relative_error == pytest.approx(0.05)
+    (lead,) = leads(rows)
+    assert (lead.name, lead.factor, lead.rivals) == ("npy", 1.5, ())
+    assert leads(rows[:1]) == ()
+
+
+def test_scripts_and_people_are_told_of_a_winner_only_where_there_is_one() -> None:
+    rows = (
+        Variant("decoder", "opencv", 90.0, 200.0, relative_error=0.03),
+        Variant("decoder", "pillow", 90.0, 100.0, relative_error=0.04),
+        Variant("form", "npy", None, 107.0, relative_error=0.06),
+        Variant("form", "png", None, 100.0, relative_error=0.08),
+        Variant("prefetching", "DataLoader, 4 workers", None, 107.0),
+        Variant("prefetching", "thread, 4 workers", None, 100.0),
+    )
+    report = replace(modelled(), variants=rows, leads=leads(rows))
+    evidence = report_fields(report)["evidence"]
+    assert [each["name"] for each in evidence["winners"]] == ["opencv"]
+    assert [(each["group"], each["rivals"]) for each in evidence["undecided"]] == [
+        ("form", ("png",)),
+        ("prefetching", ("thread, 4 workers",)),
+    ]
+    assert recommend_text._variant_lines(report)[-3:] == [
+        "  decoder: opencv, 2.00 times the next at the peak, ±5%",
+        "  form: no difference that can be told (1.07 times, ±10%): npy; png",
+        "  prefetching: no difference that can be told (1.07 times, timed but once):"
+        " DataLoader, 4 workers; thread, 4 workers",
+    ]
 
 
 @pytest.mark.parametrize("decoders_timed", [True, False])
@@ -176,7 +273,7 @@ def test_the_columns_of_the_table_stand_below_each_other() -> None:
             Variant("prefetching", "prefetch_generator, no workers", 470_828.0, 470_828.0),
             Variant("prefetching", "DataLoader, 16 workers", None, 1_000_000.0),
         ),
-        winners=(),
+        leads=(),
     )
     lines = recommend_text._variant_lines(report)
     assert len({len(line) for line in lines}) == 1

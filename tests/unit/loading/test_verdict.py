@@ -144,6 +144,7 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
             {"pillow": 400.0, "opencv": 505.0},
             "none of the decoders here is clearly faster",
         ),
+        ("pillow", {"pillow": 500.0, "opencv": 530.0}, "or decode with opencv: 1.06 times"),
         ("pillow", {"pillow": None, "opencv": 505.0}, "decode with a faster library"),
         ("pillow", {}, "decode with a faster library"),
     ],
@@ -151,11 +152,24 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
 def test_once_decoders_were_compared_the_remedy_says_what_came_of_it(
     decoder: str, rates: dict[str, float | None], words: str
 ) -> None:
-    variants = [Variant("decoder", name, None, rate) for name, rate in rates.items()]
+    variants = [
+        Variant("decoder", name, None, rate, relative_error=0.01) for name, rate in rates.items()
+    ]
     said = remedy_compared(decoder, [*variants, Variant("form", "npy", None, 9000.0)])
     assert said.startswith("store images at the size you train on")
     assert words in said
     assert "--compare" not in said
+
+
+@pytest.mark.parametrize("error", [0.2, None])
+def test_a_decoder_that_cannot_be_told_from_the_one_in_use_is_no_remedy(
+    error: float | None,
+) -> None:
+    found = [
+        Variant("decoder", "pillow", None, 500.0, relative_error=0.01),
+        Variant("decoder", "opencv", None, 600.0, relative_error=error),
+    ]
+    assert "none of the decoders here is clearly faster" in remedy_compared("pillow", found)
 
 
 def test_a_rank_is_judged_by_the_processors_that_it_was_measured_on() -> None:
@@ -178,6 +192,24 @@ def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
     seen = judged(probes, staged=stages(read_as_is=0.02))
     assert seen.binding is Binding.READ
     assert (seen.remedy or "").startswith("bring the data nearer: hostprep stage")
+
+
+@pytest.mark.parametrize(
+    ("committed_gib", "data_gib", "words"),
+    [
+        (16, 64, ("; of about 64.0 GiB 25% fit", "answers 3% to 25% of the reads", "tmpfs 25%")),
+        (4, 64, ("; of about 64.0 GiB 25% fit", "answers 3% to 25% of the reads", "tmpfs 6%")),
+        (4, 8, ("; of about 8.00 GiB 100% fit", "answers 100% of the reads", "tmpfs 50%")),
+        (4, 4, (": about 4.00 GiB fit into memory",)),
+    ],
+)
+def test_a_commit_limit_is_none_of_the_page_cache(
+    committed_gib: int, data_gib: int, words: tuple[str, ...]
+) -> None:
+    host = share(memory_available_bytes=committed_gib * GIB)
+    probes = [probe(0, 40, **IDLE), probe(16, 640, **IDLE)]
+    told = judged(probes, host=host, data_bytes=data_gib * GIB).remedy or ""
+    assert all(each in told for each in words), told
 
 
 @pytest.mark.parametrize(

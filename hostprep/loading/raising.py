@@ -1,0 +1,208 @@
+"""What the user's code raised in the measuring child, as an error with a sentence and a way out."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from hostprep.errors import HostprepError, Inconclusive
+from hostprep.loading.failures import LoaderFailed, WorkersFailed, cannot_be_sent
+from hostprep.loading.hazards import CURE_PROCESSES
+from hostprep.loading.last_words import essence, is_workers, last_line, own_words, where
+from hostprep.loading.model import Binding
+from hostprep.units import format_count
+
+_CUDA_ABSENT = re.compile(
+    r"not compiled with CUDA|No NVIDIA driver|no NVIDIA driver|No CUDA GPUs|CUDA driver version|"
+    r"torch\.cuda\.is_available\(\) is False|no CUDA-capable device|libcuda\.so|"
+    # What a torch without CUDA says where it does not say so itself.
+    r"has no attribute '_cuda_|requires CUDA support|without CUDA support|without ATen_cuda|"
+    r"dummy base class|Cannot access accelerator device when none|"
+    r"GPU DALI pipeline while CUDA is not available"
+)
+_CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
+_DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
+# Not every "No space left on device": the loader may write to a disk of its own.
+_SHARED_MEMORY = re.compile(r"Bus error|shared memory|(?<![\w.-])/torch_\d+_\d+", re.I)
+# However large it is and however few the workers are.
+_CLOSED_SHARED_MEMORY = re.compile(
+    r"shared memory object </torch_.*: (Operation not permitted|Permission denied|Read-only file)"
+)
+_OPEN_SHARED_MEMORY = (
+    "workers hand batches over in files of /dev/shm: `ls -ld /dev/shm` shows whether this user may"
+    " make any (drwxrwxrwt), `findmnt /dev/shm` whether it is read-only (ro); else a seccomp"
+    " profile or an AppArmor rule is in the way"
+)
+_NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
+# Not every "Resource temporarily unavailable": a socket of the loader's own says so, too.
+_NO_PROCESS = re.compile(
+    r"\A\[Errno 11\] Resource temporarily unavailable\Z|can't start new thread"
+)
+_NO_THREAD = "pthread_create failed"  # OpenBLAS, which interrupts the program then
+_ENDED = "exited unexpectedly"
+_CHILDREN = "daemonic processes are not allowed to have children"
+_NO_CHILDREN = (
+    "a DataLoader's workers may start no processes: num_workers=0 for the inner loader or pool, or"
+    " for this one; --loader can name the inner one"
+)
+_WANTS_NONE = re.compile(r"number of workers .* should be 0")
+_OWN_WORKERS = (
+    "its data set starts workers of its own, and takes none beside them: num_workers=0 for this"
+    " loader; how many those are to be, a DataLoader of what they read tells (of torchio's Queue:"
+    " its subjects_dataset)"
+)
+_KILLED = re.compile(r"is killed by signal")
+_LAST_WORDS = 16_000
+_ARGUMENTS = re.compile(r"missing \d+ required (positional|keyword-only) argument")
+_CALLED_PLAINLY = (
+    "what is named is called without arguments: name a function of your own that gives them, or an"
+    " object of the module"
+)
+_GROUP = re.compile(r"[Dd]efault process group has not been initialized")
+_WITHOUT_GROUP = (
+    "it is opened in one process, without a group: DistributedSampler(data, num_replicas=N, rank=0)"
+    " needs none, and --ranks N says how many processes share this host"
+)
+_RELATIVE = re.compile(r"attempted relative import")
+_IN_PACKAGE = (
+    "the module is part of a package: run hostprep in the folder above that, and name it in whole:"
+    " package.module:NAME"
+)
+_NOT_IN_THIS_PYTHON = (
+    f"{sys.executable} runs hostprep and lacks it: run hostprep in your training's environment; a"
+    " module of your own is found in the folder where hostprep is run, and in PYTHONPATH"
+)
+_NOT_SET_UP = (
+    "what a LightningDataModule makes in setup() is not there before: name a function of your own"
+    " that calls its setup('fit') and returns its train_dataloader()"
+)
+_COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
+_WITHOUT_ARGUMENTS = (
+    "it is opened without a command line: name a function that needs none, in a module that reads"
+    " none when it is imported"
+)
+_DEFAULT_COLLATE = "/torch/utils/data/_utils/collate.py"
+_COLLATED_PLAINLY = (
+    "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
+    " collate_fn for them, or a data set whose transform makes tensors"
+)
+_STARTS_WORKERS = (
+    "workers that do not start by fork import the module anew: what makes batches when it is"
+    " imported goes below `if __name__ == '__main__':`"
+)
+_MAGIC = re.compile(r"\bname 'get_ipython' is not defined")
+_OUT_OF_A_NOTEBOOK = "Python has no magics: take get_ipython() out of the exported notebook"
+_SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
+_MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
+_PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
+
+
+def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> HostprepError:
+    """Return the error for an exception of the user's code, or of torch on its behalf.
+
+    ``stderr`` is what the process and its workers said besides.
+    """
+    said = _said(event, stderr)
+    # What a traceback quotes of anybody's code says nothing.
+    text = "\n".join([said, *map(own_words, [event["message"], *event["causes"]])])
+    if _CUDA_FORKED.search(text):
+        return LoaderFailed(
+            f"{what} uses CUDA in its workers, which are forked, and CUDA does not survive that.",
+            "load on the CPU and move batches in the main process; or multiprocessing_context="
+            "'spawn'",
+        )
+    if _CUDA_ABSENT.search(text):
+        return Inconclusive(
+            f"{what} needs a GPU, and there is none that torch can use here ({said}); it was not"
+            " timed.",
+            "run this where the GPU is, or let the loader return CPU tensors",
+        )
+    if event["where"] == "open":
+        hints = [_opening_cure(what, event["type"], said), where(event["trace"])]
+        return LoaderFailed(
+            f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
+        )
+    beside = ""
+    if workers:
+        if not is_workers(event["message"]) and _PICKLE.search(said):
+            return cannot_be_sent(what, said)
+        of_all = f"{format_count(workers, 'worker')} of {what}"
+        if (held_back := _held_back(event, of_all, said, text, stderr)) is not None:
+            return held_back
+        beside = f" with {format_count(workers, 'worker')}"
+    cure = _batch_cure(event, workers, said, text, stderr)
+    return LoaderFailed(f"{what} raised while it made a batch{beside}: {said}.", cure)
+
+
+def _said(event: dict[str, Any], stderr: str) -> str:
+    """Return in a line what an exception says, or who ended the process."""
+    said = essence(event["type"], event["message"])
+    if event["type"] in ("SystemExit", "KeyboardInterrupt") and (last := last_line(stderr)):
+        # Whoever ends the program has said why, as argparse of arguments that are missing.
+        said = f"{said}: {last}"
+    # Of a worker that was killed torch says so only in the cause of the error that it raises.
+    if _ENDED in said and (by := next(filter(_KILLED.search, event["causes"]), None)):
+        said = essence(event["type"], by)
+    return said
+
+
+def _held_back(
+    event: dict[str, Any], workers: str, said: str, text: str, stderr: str
+) -> LoaderFailed | None:
+    """Return the error for ``workers`` that the host does not allow, None where it is no such."""
+    if _NO_ROOM.search(event["message"]):
+        # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
+        text = f"{text}\nshared memory"
+    # A worker that cannot start the thread that hands its batches over only prints why.
+    printed = stderr[-_LAST_WORDS:] if _ENDED in event["message"] else ""
+    if _NO_PROCESS.search(event["message"]) or _NO_PROCESS.search(printed):
+        why = "failed, as no more processes or threads may be started"
+        return WorkersFailed(f"{workers} {why}: {said}.", Binding.PROCESSES)
+    if _CLOSED_SHARED_MEMORY.search(text):
+        why = "failed, as no shared memory may be made here"
+        return LoaderFailed(f"{workers} {why}: {said}.", _OPEN_SHARED_MEMORY)
+    # Descriptors first: where they are used up, torch speaks of shared memory, too.
+    for pattern, binding in (
+        (_DESCRIPTORS, Binding.DESCRIPTORS),
+        (_SHARED_MEMORY, Binding.SHARED_MEMORY),
+        (_MEMORY, Binding.MEMORY),
+    ):
+        if pattern.search(text):
+            return WorkersFailed(f"{workers} failed: {said}.", binding)
+    return None
+
+
+def _batch_cure(
+    event: dict[str, Any], workers: int, said: str, text: str, stderr: str
+) -> str | None:
+    """Return what helps where a batch could not be made, or the place in the user's code."""
+    if _NO_PROCESS.search(said) or _NO_THREAD in stderr:
+        return CURE_PROCESSES
+    if workers and _WANTS_NONE.search(text):
+        return _OWN_WORKERS
+    hint = _SEE_WHERE if _KILLED.search(said) else where(event["trace"])
+    if workers and _CHILDREN in text:
+        return f"{_NO_CHILDREN}; {hint}" if hint else _NO_CHILDREN
+    if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
+        return _COLLATED_PLAINLY
+    return hint
+
+
+def _opening_cure(what: str, kind: str, said: str) -> str | None:
+    """Return what helps where a loader works in a training and not by itself."""
+    if kind == "SystemExit" and _COMMAND_LINE.search(said):
+        return _WITHOUT_ARGUMENTS
+    if kind == "AttributeError" and what.endswith("_dataloader"):
+        return _NOT_SET_UP
+    if _GROUP.search(said):
+        return _WITHOUT_GROUP
+    if _RELATIVE.search(said):
+        return _IN_PACKAGE
+    if kind == "ModuleNotFoundError":
+        return _NOT_IN_THIS_PYTHON
+    if _MAGIC.search(said):
+        return _OUT_OF_A_NOTEBOOK
+    if said.endswith(_ENDED):
+        return _STARTS_WORKERS
+    return _CALLED_PLAINLY if _ARGUMENTS.search(said) else None
