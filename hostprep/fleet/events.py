@@ -57,8 +57,12 @@ _CURES = (
     (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
     # Of what is encrypted, without the vault's password and with another one.
     (
-        re.compile(r"no vault secrets (were )?found"),
+        re.compile(r"no vault secrets found"),
         "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE",
+    ),
+    (
+        re.compile(r"no vault secrets were found that could decrypt"),
+        "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
     ),
     # Of a host without Python, or without the one that was named; the latter before ansible-core
     # 2.19.

@@ -152,14 +152,20 @@ def test_a_host_without_python_is_told_what_to_do(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "cure"),
     [
-        "Attempting to decrypt but no vault secrets found.",
-        "Decryption failed (no vault secrets were found that could decrypt).",
+        (
+            "Attempting to decrypt but no vault secrets found.",
+            "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE",
+        ),
+        (
+            "Decryption failed (no vault secrets were found that could decrypt).",
+            "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
+        ),
     ],
 )
-def test_a_host_whose_variables_are_encrypted_is_told_how_to_give_the_password(said: str) -> None:
-    told = f"{said} -> name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE"
+def test_a_host_whose_variables_are_encrypted_is_told_of_the_password(said: str, cure: str) -> None:
+    told = f"{said} -> {cure}"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == told
     a, _ = tally().outcomes(said)  # as of a file of variables that is encrypted as a whole
