@@ -172,6 +172,21 @@ def test_a_host_whose_variables_are_encrypted_is_told_of_the_password(said: str,
     assert a.message == f"the run ended before this host was done: {told}"
 
 
+@pytest.mark.parametrize(
+    ("said", "cure"),
+    [
+        ("Task failed: 'big' is undefined", "a template of the inventory names it"),
+        (
+            "Task failed: Invalid become method specified, could not find matching plugin: 'doas'.",
+            "see ansible_become_method in the inventory",
+        ),
+    ],
+)
+def test_a_host_that_the_inventory_says_too_little_of_is_told_where(said: str, cure: str) -> None:
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert (a.message or "").startswith(f"{said} -> {cure}")
+
+
 def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
     document = {"schema": "hostprep.apply/1", "ok": False, "failed": []}
     a, b = tally(
