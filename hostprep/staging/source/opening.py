@@ -24,8 +24,8 @@ MISSING_HINT = (
 # As of http://server/data, s3://bucket and server:/data.
 _NO_FOLDER = re.compile(r"[^/]:/")
 _MOUNT_HINT = (
-    "if that is a URL, or a folder of another machine: mount it (NFS, sshfs, rclone mount), and name"
-    " where"
+    "if that is a URL, or a folder of another machine: mount it (NFS, sshfs, rclone mount), and"
+    " name where"
 )
 
 _FOLLOWING = DIRECTORY_FLAGS & ~os.O_NOFOLLOW
