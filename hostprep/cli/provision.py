@@ -54,7 +54,8 @@ def provision(
 
     A host that fails does not stop the others. What differs from host to host is said in the
     inventory: hostprep_volumes, hostprep_datasets, hostprep_requirements and hostprep_packages
-    replace the spec's section of that name.
+    replace the spec's section of that name. Nobody is asked for a password: where sudo wants one,
+    ANSIBLE_BECOME_PASSWORD_FILE names a file that holds it.
     """
     from hostprep.cli.provision_text import run_fields, show_run
     from hostprep.fleet import FleetRun

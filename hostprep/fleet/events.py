@@ -57,8 +57,24 @@ _CURES = (
     (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
     # Of what is encrypted, without the vault's password and with another one.
     (
-        re.compile(r"no vault secrets (were )?found"),
+        re.compile(r"no vault secrets found"),
         "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE",
+    ),
+    (
+        re.compile(r"no vault secrets were found that could decrypt"),
+        "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
+    ),
+    # Of a template in the inventory, of which the message does not say where it is; the latter
+    # before ansible-core 2.19.
+    (
+        re.compile(r"^(Task failed|The task includes an option).*'\w+' is undefined", re.DOTALL),
+        "a template of the inventory names it, and this host has no variable of that name: see what"
+        " uses it there, and in which group it is set",
+    ),
+    (
+        re.compile(r"Invalid become method specified"),
+        "see ansible_become_method in the inventory: sudo and su are there, any other is in a"
+        " collection of Ansible's, to be installed on this machine",
     ),
     # Of a host without Python, or without the one that was named; the latter before ansible-core
     # 2.19.

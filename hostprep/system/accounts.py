@@ -11,6 +11,7 @@ from hostprep.errors import UsageError
 from hostprep.system.acls import ACCESS_ACL
 
 _NAME = re.compile(r"[^-\s:][^\s:]*")
+_ACCEPTED = "accepted: USER, USER:GROUP, UID:GID"
 
 
 def owner_of(text: str) -> tuple[int, int]:
@@ -78,7 +79,7 @@ def _user(name: str) -> tuple[int, int | None]:
         if _is_number(name):
             return int(name), None
         raise UsageError(
-            f"there is no user {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
+            f"there is no user {name!r}.", f"make it, or name one that is there; {_ACCEPTED}"
         ) from None
     return account.pw_uid, account.pw_gid
 
@@ -90,7 +91,7 @@ def _group(name: str) -> int:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         raise UsageError(
-            f"there is no group {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
+            f"there is no group {name!r}.", f"make it, or name one that is there; {_ACCEPTED}"
         ) from None
 
 

@@ -81,7 +81,13 @@ def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError
     if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
         hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
     if error.errno == errno.EROFS:
-        hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"
+        if path.parent.is_dir():
+            hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"
+        else:  # named there, it would keep the service from starting
+            hint += (
+                "; a systemd service with ProtectSystem= or DynamicUser= needs StateDirectory=NAME"
+                " and Environment=HOSTPREP_STATE_DIR=/var/lib/NAME"
+            )
     if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
         hint = f"remove it: rm -d {shlex.quote(str(path))}"
     if error.errno in (errno.EACCES, errno.ENOTCONN) and os.geteuid() == 0:

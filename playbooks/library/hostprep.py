@@ -72,7 +72,10 @@ predicted:
   returned: check mode
 """
 
-_IN_TURN = "-> agree on one spec, and provision one after the other"
+_IN_TURN = (
+    "-> agree on one spec, and provision one after the other; where nobody else did, the inventory"
+    " has this host under two names"
+)
 
 
 def main() -> None:

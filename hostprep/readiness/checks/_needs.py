@@ -47,5 +47,8 @@ def probe_line(path: str, requirement: RequirementSpec) -> str:
         # As --need takes it: every digit, and no exponent.
         rate = f"{Decimal(repr(requirement.samples_per_second)).normalize():f}"
     else:
-        rate = f"{math.ceil((requirement.bytes_per_second or 0) / 1000)}kB"
+        number, units = math.ceil((requirement.bytes_per_second or 0) / 1000), ["kB", "MB", "GB"]
+        while number % 1000 == 0 and len(units) > 1:
+            number, units = number // 1000, units[1:]
+        rate = f"{number}{units[0]}"
     return f"hostprep probe {quote(path)} --need {rate}"

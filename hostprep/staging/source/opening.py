@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator
@@ -19,6 +20,12 @@ from hostprep.system.trees import DIRECTORY_FLAGS
 # `findmnt -T` says nothing of a path that is not there.
 MISSING_HINT = (
     "is the path right, and its file system mounted? `findmnt --real` lists those that are"
+)
+# As of http://server/data, s3://bucket and server:/data.
+_NO_FOLDER = re.compile(r"[^/]:/")
+_MOUNT_HINT = (
+    "if that is a URL, or a folder of another machine: mount it (NFS, sshfs, rclone mount), and"
+    " name where"
 )
 
 _FOLLOWING = DIRECTORY_FLAGS & ~os.O_NOFOLLOW
@@ -44,7 +51,8 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
             os.close(descriptor)
             raise
     except FileNotFoundError:
-        raise UsageError(f"the source {path} does not exist.", MISSING_HINT) from None
+        hint = _MOUNT_HINT if _NO_FOLDER.search(path) else MISSING_HINT
+        raise UsageError(f"the source {path} does not exist.", hint) from None
     except NotADirectoryError:
         raise UsageError(
             f"the source {path} is a file; a data set is a directory.",

@@ -152,18 +152,39 @@ def test_a_host_without_python_is_told_what_to_do(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "cure"),
     [
-        "Attempting to decrypt but no vault secrets found.",
-        "Decryption failed (no vault secrets were found that could decrypt).",
+        (
+            "Attempting to decrypt but no vault secrets found.",
+            "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE",
+        ),
+        (
+            "Decryption failed (no vault secrets were found that could decrypt).",
+            "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
+        ),
     ],
 )
-def test_a_host_whose_variables_are_encrypted_is_told_how_to_give_the_password(said: str) -> None:
-    told = f"{said} -> name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE"
+def test_a_host_whose_variables_are_encrypted_is_told_of_the_password(said: str, cure: str) -> None:
+    told = f"{said} -> {cure}"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == told
     a, _ = tally().outcomes(said)  # as of a file of variables that is encrypted as a whole
     assert a.message == f"the run ended before this host was done: {told}"
+
+
+@pytest.mark.parametrize(
+    ("said", "cure"),
+    [
+        ("Task failed: 'big' is undefined", "a template of the inventory names it"),
+        (
+            "Task failed: Invalid become method specified, could not find matching plugin: 'doas'.",
+            "see ansible_become_method in the inventory",
+        ),
+    ],
+)
+def test_a_host_that_the_inventory_says_too_little_of_is_told_where(said: str, cure: str) -> None:
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert (a.message or "").startswith(f"{said} -> {cure}")
 
 
 def test_a_failed_host_keeps_its_document_and_its_reason() -> None:

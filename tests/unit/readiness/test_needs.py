@@ -29,3 +29,11 @@ def test_a_rate_of_bytes_is_printed_to_the_next_kilobyte(rate: int) -> None:
     need = parse_need(need_in(probe_line("/d", RequirementSpec("data", bytes_per_second=rate))))
     assert need.samples_per_s is None and need.bytes_per_s is not None
     assert rate <= need.bytes_per_s < rate + 1000
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [(400_000_000, "400MB"), (3_000_000_000_000, "3000GB"), (1_500_000, "1500kB")],
+)
+def test_a_rate_of_bytes_is_printed_in_the_unit_that_it_has(rate: int, told: str) -> None:
+    assert need_in(probe_line("/d", RequirementSpec("data", bytes_per_second=rate))) == told

@@ -171,3 +171,14 @@ def test_what_may_cease_to_answer_is_known_by_what_is_mounted_in_it(
     mount = dataclasses.replace(read_mounts()[0], fstype=fstype, target=point)
     monkeypatch.setattr(opening, "read_mounts", lambda: (mount,))
     assert is_served("/data", storage_class) is served
+
+
+@pytest.mark.parametrize("named", ["http:/server/data", "s3:/bucket", "server:/data"])
+def test_a_url_for_a_source_is_to_be_mounted(named: str, tmp_path: Path) -> None:
+    """As it is below the current directory, where the command looked for it."""
+    with pytest.raises(UsageError) as caught, open_source(str(tmp_path / named)):
+        pass
+    assert "mount it" in (caught.value.hint or "")
+    with pytest.raises(UsageError) as caught, open_source(str(tmp_path / "none")):
+        pass
+    assert "mount it" not in (caught.value.hint or "")

@@ -40,6 +40,13 @@ def test_what_this_host_does_not_know_is_a_usage_error(text: str) -> None:
         owner_of(text)
 
 
+@pytest.mark.parametrize("text", ["no-such-user", "root:no-such-group"])
+def test_an_account_that_is_missing_is_to_be_made_or_another_named(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        owner_of(text)
+    assert (caught.value.hint or "").startswith("make it, or name one that is there; accepted: ")
+
+
 @pytest.mark.parametrize(
     ("uid", "caller", "trusted"),
     [

@@ -56,6 +56,10 @@ def test_a_service_that_may_not_write_locks_is_told_how_it_may(
     with pytest.raises(HostprepError) as caught, lock("stage", purpose="test"):
         pass
     assert f"ReadWritePaths={tmp_path}" in (caught.value.hint or "")
+    # systemd starts no service whose ReadWritePaths= names what is not there.
+    told = lock_files.no_lock(tmp_path / "none/a.lock", OSError(errno.EROFS, "read-only"))
+    hint = told.hint or ""
+    assert "ReadWritePaths" not in hint and "StateDirectory=" in hint
 
 
 def a_link_to_a_file(path: Path) -> None:
