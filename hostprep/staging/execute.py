@@ -59,6 +59,7 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
         governor = Governor(reading.readers)
     try:
         with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
+
             def tick() -> None:
                 parts, size_bytes = pool.effort()
                 # Of a long task its bytes while it lasts; what is copied twice counts once.
