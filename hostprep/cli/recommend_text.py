@@ -131,6 +131,4 @@ def _lead_line(lead: Lead) -> str:
     if not lead.rivals:
         return f"  {lead.group}: {lead.name}, {lead.factor:.2f} times the next at the peak{error}"
     names = "; ".join((lead.name, *lead.rivals))
-    return (
-        f"  {lead.group}: no difference that can be told ({lead.factor:.2f} times{error}): {names}"
-    )
+    return f"  {lead.group}: no clear winner ({lead.factor:.2f} times{error}): {names}"

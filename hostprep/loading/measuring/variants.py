@@ -24,6 +24,8 @@ from hostprep.units import format_count
 
 # Their time is what a single one would take; each start of processes comes on top of it.
 ROUNDS = 2
+# Two rounds may by chance lie so close that any difference would be beyond their error.
+_WORTH_A_CHANGE = 0.05
 _FORMS = ("jpeg", "png", "npy")
 
 
@@ -50,7 +52,7 @@ class Lead:
     """The best of a group at the peak, and by which factor over the next one.
 
     ``relative_error`` is that of the factor, None where one of the two was timed but once.
-    ``rivals`` are those that it cannot be told from, the best first: then that is the next one, and
+    ``rivals`` are those that it is not ahead of, the best first: then that is the next one, and
     nobody has won.
     """
 
@@ -125,9 +127,9 @@ def leads(variants: Sequence[Variant]) -> tuple[Lead, ...]:
 
 
 def is_ahead(best: Variant, other: Variant) -> bool:
-    """Return whether one variant can be told to be faster than another; both were measured."""
+    """Return whether one variant is faster than another, for certain and by enough to matter."""
     factor, error = _factor(best, other)
-    return error is not None and factor - 1 > error
+    return error is not None and factor - 1 > max(error, _WORTH_A_CHANGE)
 
 
 def _factor(best: Variant, other: Variant) -> tuple[float, float | None]:

@@ -216,6 +216,13 @@ def test_the_factor_is_as_uncertain_as_the_two_rates() -> None:
     assert leads(rows[:1]) == ()
 
 
+@pytest.mark.parametrize(("rate", "wins"), [(104.0, False), (106.0, True)])
+def test_who_is_faster_by_next_to_nothing_has_not_won(rate: float, *, wins: bool) -> None:
+    best = Variant("form", "npy", None, rate, relative_error=0.0)
+    (lead,) = leads((best, Variant("form", "png", None, 100.0, relative_error=0.0)))
+    assert lead.rivals == (() if wins else ("png",))
+
+
 def test_scripts_and_people_are_told_of_a_winner_only_where_there_is_one() -> None:
     rows = (
         Variant("decoder", "opencv", 90.0, 200.0, relative_error=0.03),
@@ -234,8 +241,8 @@ def test_scripts_and_people_are_told_of_a_winner_only_where_there_is_one() -> No
     ]
     assert recommend_text._variant_lines(report)[-3:] == [
         "  decoder: opencv, 2.00 times the next at the peak, ±5%",
-        "  form: no difference that can be told (1.07 times, ±10%): npy; png",
-        "  prefetching: no difference that can be told (1.07 times, timed but once):"
+        "  form: no clear winner (1.07 times, ±10%): npy; png",
+        "  prefetching: no clear winner (1.07 times, timed but once):"
         " DataLoader, 4 workers; thread, 4 workers",
     ]
 
