@@ -79,6 +79,8 @@ def unstage(
                 else plan_unstage(record, fstab=fstab, observer=reporter)
             )
         _show(plan, boot_service, as_json=as_json)
+        if forget:
+            _tell_of_copy(record.target)
         return
     with (
         ProgressReporter() as reporter,
@@ -90,6 +92,8 @@ def unstage(
     ):
         plan, result = _unstage(record, reporter, fstab=fstab, forget=forget)
     _conclude(plan, result, boot_service, as_json=as_json, forgotten=forget)
+    if forget:
+        _tell_of_copy(record.target)
 
 
 def _unstage(
@@ -128,6 +132,17 @@ def _boot_service(record: Record) -> str | None:
 
     units = (boot.unit for boot in all_boot_records() if boot.target == record.target)
     return next((unit for unit in units if os.path.lexists(link_of(unit_dir(), unit))), None)
+
+
+def _tell_of_copy(target: str) -> None:
+    """Say so where the copy that is forgotten is there after all."""
+    from hostprep.host.answering import PATIENCE_SECONDS, silent_ones
+
+    if not silent_ones([target], PATIENCE_SECONDS) and os.path.lexists(target):
+        say(
+            f"hostprep: what lies at {printable(target)} stays, and is not known as hostprep's then"
+        )
+        say("  -> remove it by hand, or move it away, before anything is staged there again")
 
 
 def _tell_of_fstab(volume: str) -> None:

@@ -157,14 +157,17 @@ NO_CHOWN = "its owner cannot be given without CAP_CHOWN, which root has not here
 LET_CHOWN = "start it with that capability (docker run --cap-add=CHOWN)"
 FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
 CHANGED_TWICE = "changed while it was copied, twice"
+GONE = "is not there any more: it was deleted since it was listed"
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
+_QUIET = "let nothing write to the source meanwhile"
 # What mends it where it is not the source that has to be mended, by what the reason begins with.
 CURES = {
     PLACE_TAKEN: "move away what has its place on the target",
     TARGET_CANNOT: "stage to a file system that can hold all of it (ext4, XFS, a tmpfs)",
     NO_CHOWN: LET_CHOWN,
     FILE_SIZE_LIMIT: "have that limit raised (of a service: LimitFSIZE=)",
-    CHANGED_TWICE: "let nothing write to the source meanwhile",
+    CHANGED_TWICE: _QUIET,
+    GONE: _QUIET,
 }
 
 

@@ -12,7 +12,7 @@ from hostprep.units import format_count
 def cure_of(skipped: Iterable[Skipped]) -> str:
     """Return what is to be mended so that a run stages what failed."""
     found = {item.cure for item in skipped if item.failed}
-    cures = [cure for cure in CURES.values() if cure in found]
+    cures = [cure for cure in dict.fromkeys(CURES.values()) if cure in found]
     if not found or None in found:
         cures.append("mend the source")
     return " and ".join(cures)

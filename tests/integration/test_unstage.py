@@ -502,6 +502,25 @@ def while_waiting(monkeypatch: pytest.MonkeyPatch, where: str, *words: str | Pat
     monkeypatch.setattr(where, waits)
 
 
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("words", [("--dry-run",), ()])
+def test_who_forgets_a_copy_that_is_there_is_told_what_comes_of_it(
+    words: tuple[str, ...],
+    source: Path,
+    target: Path,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    there: bool,
+) -> None:
+    hostprep("stage", source, "--to", target)
+    if not there:
+        shutil.rmtree(target / "data")
+    assert run(["unstage", "data", "--forget", *words]) == 0
+    told = f"what lies at {target / 'data'} stays, and is not known as hostprep's then"
+    assert (told in capsys.readouterr().err) is there
+    assert (target / "data").exists() is there
+
+
 def test_what_was_staged_while_it_waited_is_removed_and_not_forgotten(
     copying: Record, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,7 +175,7 @@ class Copier:
         try:
             source_dir = self._source.fd(directory)
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = reason_of(error)
             tally.problems.extend((join(directory, item[0]), reason) for item in entries)
             return None
         try:
