@@ -23,6 +23,9 @@ _MAIN_MOST = 0.5
 _WAITING_SHARE = 0.5
 _MUCH_SLOWER = 2.0
 _STORE_SMALL = "store images at the size you train on (resize once, then JPEG again)"
+_DECODE_ON_GPU = (
+    "or have the GPU decode JPEG while it waits (nvJPEG by torchvision.io.decode_jpeg, or DALI)"
+)
 _FEWER_BYTES = "make batches of uint8 and convert to float on the GPU: a quarter of the bytes"
 # Of somebody's own collate function nobody knows what it makes: tokens are no uint8.
 _COLLATE_LESS = (
@@ -141,8 +144,8 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
         return f"if it waits for storage, {_staging(known)}"
     return {
         Binding.GPU: None,
-        Binding.DECODE: f"{_STORE_SMALL}, or decode with a faster library: --compare measures"
-        " which",
+        Binding.DECODE: f"{_STORE_SMALL}; decode with a faster library (--compare measures"
+        f" which); {_DECODE_ON_GPU}",
         Binding.RESIZE: "store images at the size you train on, or resize on the GPU",
         Binding.COLLATE: _FEWER_BYTES if known.stages else f"{_COLLATE_LESS} {_FEWER_BYTES}",
         Binding.TRANSPORT: "send less: uint8 instead of float32, converted on the GPU; fewer and"
@@ -172,13 +175,15 @@ def remedy_compared(decoder: str | None, variants: Iterable[Variant]) -> str:
         if variant.group == "decoder" and variant.peak_samples_per_s
     }
     if decoder not in timed or len(timed) < 2:
-        return f"{_STORE_SMALL}, or decode with a faster library"
+        return f"{_STORE_SMALL}; decode with a faster library; {_DECODE_ON_GPU}"
     rate, used = timed[decoder]
     best_rate, best = max(timed.values(), key=lambda each: each[0])
     factor = best_rate / rate
     if factor <= 1 + STOP_GAIN or not is_ahead(best, used):
-        return f"{_STORE_SMALL}; none of the decoders here is clearly faster than {decoder}"
-    return f"{_STORE_SMALL}, or decode with {best.name}: {factor:.2f} times {decoder} at the peak"
+        none = f"none of the decoders here is clearly faster than {decoder}"
+        return f"{_STORE_SMALL}; {none}; {_DECODE_ON_GPU}"
+    faster = f"decode with {best.name}: {factor:.2f} times {decoder} at the peak"
+    return f"{_STORE_SMALL}; {faster}; {_DECODE_ON_GPU}"
 
 
 def _staging(known: Known) -> str:

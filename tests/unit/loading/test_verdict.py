@@ -144,7 +144,7 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
             {"pillow": 400.0, "opencv": 505.0},
             "none of the decoders here is clearly faster",
         ),
-        ("pillow", {"pillow": 500.0, "opencv": 530.0}, "or decode with opencv: 1.06 times"),
+        ("pillow", {"pillow": 500.0, "opencv": 530.0}, "decode with opencv: 1.06 times"),
         ("pillow", {"pillow": None, "opencv": 505.0}, "decode with a faster library"),
         ("pillow", {}, "decode with a faster library"),
     ],
