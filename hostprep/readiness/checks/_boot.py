@@ -78,6 +78,8 @@ def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
     from hostprep.converging.boot_command import astray, hindrance
     from hostprep.converging.boot_template import is_ours
 
+    if not (unit.is_file() and os.access(unit, os.R_OK)):
+        return {}  # drop-ins may be there all the same
     found = astray(unit, name)
     if found is None:
         setting = hindrance(unit)

@@ -85,7 +85,12 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
         message = f"systemd does not run here, so nothing stages {name} at boot."
         return Finding(Status.SKIP, name, message)
     apply = f"hostprep apply --yes {quote(spec)}"
-    wrong = _not_set_up(wanted, apply) or _astray(wanted, apply) or _failed(wanted, apply)
+    wrong = (
+        _not_set_up(wanted, apply)
+        or _astray(wanted, apply)
+        or _failed(wanted, apply)
+        or _on_condition(wanted, apply)
+    )
     status, remedy = Status.PASS, None
     measured, message = service.state or "", f"{service.unit} brings {name} back at every boot."
     if wrong is not None:
@@ -128,7 +133,7 @@ def _not_set_up(wanted: Wanted, apply: str) -> Wrong | None:
 
 
 def _astray(wanted: Wanted, apply: str) -> Wrong | None:
-    """Return what is wrong where the service does not stage, or may not, by its lines."""
+    """Return what is wrong where the service does not stage by its lines."""
     name, service = wanted.name, wanted.service
     gone = f"{name} does not come back after a reboot:"
     unit, again = service.unit, _again(quote(service.unit))
@@ -144,26 +149,31 @@ def _astray(wanted: Wanted, apply: str) -> Wrong | None:
     if service.edited:
         message = f"{gone} {unit} does not run `hostprep restage`."
         return "edited", message, _writing_anew(service, apply)
-    if service.hindered_by is not None:
-        return "hindered", _hindered(name, service), _unhindering(service, apply)
+    if (service.hindered_by or "").startswith("User="):
+        message = f"{gone} {_setter(service)}, and the service stages as root alone."
+        return "hindered", message, _unhindering(service, apply)
     if service.lost_program is not None:
         message = f"{gone} {unit} runs {service.lost_program}, which is not there."
         return "cannot start", message, Remedy((apply,))
     return None
 
 
-def _hindered(name: str, service: BootService) -> str:
-    drop_in, setting = service.hindered_in, service.hindered_by or ""
-    sets = f"{service.unit if drop_in is None else f'the drop-in {drop_in}'} sets {setting}"
-    if setting.startswith("User="):
-        return (
-            f"{name} does not come back after a reboot: {sets}, and the service stages as root"
-            " alone."
-        )
-    return (
-        f"{name} may not come back after a reboot: {sets}, and where that does not hold, systemd"
-        " does not start the service."
+def _on_condition(wanted: Wanted, apply: str) -> Wrong | None:
+    """Return what may be wrong where somebody has systemd start the service on a condition."""
+    service = wanted.service
+    if service.hindered_by is None:
+        return None
+    message = (
+        f"{wanted.name} may not come back after a reboot: {_setter(service)}, and where that does"
+        " not hold, systemd does not start the service."
     )
+    return "hindered", message, _unhindering(service, apply)
+
+
+def _setter(service: BootService) -> str:
+    drop_in = service.hindered_in
+    who = service.unit if drop_in is None else f"the drop-in {drop_in}"
+    return f"{who} sets {service.hindered_by}"
 
 
 def _unhindering(service: BootService, apply: str) -> Remedy:

@@ -108,6 +108,18 @@ def test_a_setting_that_may_keep_a_service_from_staging_is_seen(
     assert (found.hindered_by, found.hindered_in, found.ours) == (hindered_by, None, True)
 
 
+def test_a_drop_in_without_its_unit_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(tmp_path))
+    drop_in = tmp_path / f"{UNIT}.d/override.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nUser=alice\n")
+    found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
+    assert (found.installed, found.hindered_by) == (False, None)
+
+
 @pytest.mark.parametrize("name", ["$HOME 50%", 'its "own"', "back\\slash", "'x", "%%$$", "data!"])
 def test_a_unit_as_it_was_written_stages_whatever_the_name(name: str, tmp_path: Path) -> None:
     record = BootRecord(name, "/srv", "/mnt", None, None, "/", None, False)
