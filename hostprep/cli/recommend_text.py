@@ -122,12 +122,13 @@ def _variant_lines(report: Report) -> list[str]:
             "-" if rate is None else format_number(rate)
             for rate in (variant.alone_samples_per_s, variant.peak_samples_per_s)
         ]
-        lines.append(f"{name:<{width}}   {cells[0]:>10}   {cells[1]:>13}")
+        failed = "" if variant.problem is None else f"  then: {variant.problem}"
+        lines.append(f"{name:<{width}}   {cells[0]:>10}   {cells[1]:>13}{failed}")
     return [*lines, *(_lead_line(lead) for lead in report.leads)]
 
 
 def _lead_line(lead: Lead) -> str:
-    error = _give_or_take(lead.relative_error) or ", timed but once"
+    error = _give_or_take(lead.relative_error)
     if not lead.rivals:
         return f"  {lead.group}: {lead.name}, {lead.factor:.2f} times the next at the peak{error}"
     names = "; ".join((lead.name, *lead.rivals))

@@ -152,7 +152,7 @@ def _compared(run: Run, report: Report, *, image: bool) -> Report:
         each = _COMPARED_SECONDS + run.measurer.opening_seconds
         measurer = replace(
             run.measurer,
-            deadline=time.monotonic() + _MOST_COMPARED * each,
+            deadline=time.monotonic() + max(_MOST_COMPARED * each, run.wish.seconds),
             window_seconds=max(_WINDOW_SECONDS[0], run.measurer.window_seconds / ROUNDS),
         )
         if image and run.listing is not None:

@@ -51,15 +51,14 @@ class Variant:
 class Lead:
     """The best of a group at the peak, and by which factor over the next one.
 
-    ``relative_error`` is that of the factor, None where one of the two was timed but once.
-    ``rivals`` are those that it is not ahead of, the best first: then that is the next one, and
-    nobody has won.
+    ``relative_error`` is that of the factor. ``rivals`` are those that it is not ahead of, the best
+    first: then that is the next one, and nobody has won.
     """
 
     group: str
     name: str
     factor: float
-    relative_error: float | None
+    relative_error: float
     rivals: tuple[str, ...] = ()
 
 
@@ -112,10 +111,10 @@ def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]
 
 
 def leads(variants: Sequence[Variant]) -> tuple[Lead, ...]:
-    """Return the best of each group in which two or more were measured."""
+    """Return the best of each group in which two or more were timed in all rounds."""
     found = []
     for group in dict.fromkeys(variant.group for variant in variants):
-        timed = [v for v in variants if v.group == group and v.peak_samples_per_s]
+        timed = [v for v in variants if v.group == group and competed(v)]
         timed.sort(key=lambda variant: variant.peak_samples_per_s or 0.0, reverse=True)
         if len(timed) > 1:
             best, *others = timed
@@ -126,18 +125,22 @@ def leads(variants: Sequence[Variant]) -> tuple[Lead, ...]:
     return tuple(found)
 
 
+def competed(variant: Variant) -> bool:
+    """Whether it was timed in all rounds: one that failed in one of them is no rival to others."""
+    return bool(variant.peak_samples_per_s) and variant.relative_error is not None
+
+
 def is_ahead(best: Variant, other: Variant) -> bool:
     """Return whether one variant is faster than another, for certain and by enough to matter."""
     factor, error = _factor(best, other)
-    return error is not None and factor - 1 > max(error, _WORTH_A_CHANGE)
+    return factor - 1 > max(error, _WORTH_A_CHANGE)
 
 
-def _factor(best: Variant, other: Variant) -> tuple[float, float | None]:
+def _factor(best: Variant, other: Variant) -> tuple[float, float]:
     """Return by which factor one variant is faster than another, and the factor's error."""
     assert best.peak_samples_per_s and other.peak_samples_per_s
+    assert best.relative_error is not None and other.relative_error is not None
     factor = best.peak_samples_per_s / other.peak_samples_per_s
-    if best.relative_error is None or other.relative_error is None:
-        return factor, None
     return factor, math.hypot(best.relative_error, other.relative_error)
 
 

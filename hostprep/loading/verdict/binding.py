@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hostprep.loading.curve import Ceiling, hit_rates
 from hostprep.loading.measuring.disturbance import kept_from
-from hostprep.loading.measuring.variants import Variant, is_ahead
+from hostprep.loading.measuring.variants import Variant, competed, is_ahead
 from hostprep.loading.model import Binding, HostShare
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
@@ -170,9 +170,9 @@ def remedy_compared(decoder: str | None, variants: Iterable[Variant]) -> str:
     ``decoder`` is the one that was used. Without its rate and another nothing is said of any.
     """
     timed = {
-        variant.name: (variant.peak_samples_per_s, variant)
+        variant.name: (variant.peak_samples_per_s or 0.0, variant)
         for variant in variants
-        if variant.group == "decoder" and variant.peak_samples_per_s
+        if variant.group == "decoder" and competed(variant)
     }
     if decoder not in timed or len(timed) < 2:
         return f"{_STORE_SMALL}; decode with a faster library; {_DECODE_ON_GPU}"
