@@ -80,7 +80,7 @@ def unstage(
             )
         _show(plan, boot_service, as_json=as_json)
         if forget:
-            _tell_of_copy(record.target)
+            _tell_of_copies(record)
         return
     with (
         ProgressReporter() as reporter,
@@ -93,7 +93,7 @@ def unstage(
         plan, result = _unstage(record, reporter, fstab=fstab, forget=forget)
     _conclude(plan, result, boot_service, as_json=as_json, forgotten=forget)
     if forget:
-        _tell_of_copy(record.target)
+        _tell_of_copies(record)
 
 
 def _unstage(
@@ -134,14 +134,19 @@ def _boot_service(record: Record) -> str | None:
     return next((unit for unit in units if os.path.lexists(link_of(unit_dir(), unit))), None)
 
 
-def _tell_of_copy(target: str) -> None:
-    """Say so where the copy that is forgotten is there after all."""
+def _tell_of_copies(record: Record) -> None:
+    """Say so where copies that are forgotten are there after all."""
     from hostprep.host.answering import PATIENCE_SECONDS, silent_ones
+    from hostprep.staging.target.owned import private_name
 
-    if not silent_ones([target], PATIENCE_SECONDS) and os.path.lexists(target):
-        say(
-            f"hostprep: what lies at {printable(target)} stays, and is not known as hostprep's then"
-        )
+    parent = os.path.dirname(record.target)
+    if silent_ones([parent], PATIENCE_SECONDS):
+        return
+    unfinished = os.path.join(parent, private_name(record.name))
+    # Before the first copy was whole, what has its name is somebody else's.
+    copies = [unfinished] if record.phase == "copying" else [record.target, unfinished]
+    for path in filter(os.path.lexists, copies):
+        say(f"hostprep: what lies at {printable(path)} stays, and is not known as hostprep's then")
         say("  -> remove it by hand, or move it away, before anything is staged there again")
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, split_batches
 from hostprep.staging.files.transfer import Changed, Differs, WrongSize
-from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
+from hostprep.staging.model import GONE, RANGE_BYTES, Entry, Skipped, kind_of
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.processes.pool import OnResult, Pool
@@ -229,7 +229,7 @@ class Tasks:
 
         def on_lstat(result: Any) -> None:
             if result is None:
-                self._copied.problems.append(Skipped(path, "vanished", failed=True))
+                self._copied.problems.append(Skipped(path, GONE, failed=True))
                 return
             again = Entry._make(result)
             if RANGE_BYTES < again.size <= _MOST_BYTES_AGAIN and kind_of(again.mode) == "f":

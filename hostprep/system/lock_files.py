@@ -78,16 +78,15 @@ def fault_of(descriptor: int) -> str | None:
 def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError:
     """Return what to say where the system does not let us have the lock file."""
     hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
+    of_service = "RuntimeDirectory=NAME and Environment=HOSTPREP_RUN_DIR=%t/NAME"
     if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
         hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
+        of_service = "StateDirectory=NAME and Environment=HOSTPREP_STATE_DIR=%S/NAME"
     if error.errno == errno.EROFS:
         if path.parent.is_dir():
             hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"
         else:  # named there, it would keep the service from starting
-            hint += (
-                "; a systemd service with ProtectSystem= or DynamicUser= needs StateDirectory=NAME"
-                " and Environment=HOSTPREP_STATE_DIR=/var/lib/NAME"
-            )
+            hint += f"; a systemd service with ProtectSystem= or DynamicUser= needs {of_service}"
     if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
         hint = f"remove it: rm -d {shlex.quote(str(path))}"
     if error.errno in (errno.EACCES, errno.ENOTCONN) and os.geteuid() == 0:

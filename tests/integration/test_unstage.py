@@ -521,6 +521,16 @@ def test_who_forgets_a_copy_that_is_there_is_told_what_comes_of_it(
     assert (target / "data").exists() is there
 
 
+def test_who_forgets_unfinished_copies_is_told_of_them_and_not_of_what_is_somebody_else_s(
+    copying: Record, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (target / "data").mkdir()
+    assert run(["unstage", "data", "--forget"]) == 0
+    said = capsys.readouterr().err
+    assert f"what lies at {target / '.hostprep-data'} stays" in said
+    assert f"{target / 'data'} stays" not in said
+
+
 def test_what_was_staged_while_it_waited_is_removed_and_not_forgotten(
     copying: Record, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

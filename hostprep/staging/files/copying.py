@@ -10,14 +10,23 @@ import os
 import stat
 
 from hostprep.staging.files import transfer
-from hostprep.staging.files.holding import LINK_TIMES, OWNER, SYMLINKS, THIS_NAME, holding
+from hostprep.staging.files.holding import (
+    LINK_TIMES,
+    OWNER,
+    SYMLINKS,
+    THIS_NAME,
+    holding,
+    is_unholdable,
+    reason_of,
+)
 from hostprep.staging.files.leases import open_unleased
 from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import TARGET_FLAGS
 from hostprep.staging.kept_times import is_kept_time
-from hostprep.staging.model import TARGET_CANNOT, Entry
+from hostprep.staging.model import GONE, TARGET_CANNOT, Entry
 from hostprep.staging.tree import entry_of
+from hostprep.system.trees import DirCache
 
 # An entry as it was copied, and the hex hash of a file or the target of a symlink.
 Copy = tuple[Entry, str | None]
@@ -149,6 +158,18 @@ def check_unchanged(entry: Entry, st: os.stat_result) -> None:
     """
     if st.st_mtime_ns != entry.mtime_ns or st.st_size != entry.size or st.st_mode != entry.mode:
         raise transfer.Changed
+
+
+def reason_below(error: OSError, directory: str, name: str, source: DirCache) -> str:
+    """Return what to say of an entry that could not be copied: ``GONE`` where it was deleted."""
+    if error.errno == errno.ENOENT and not is_unholdable(error):
+        try:
+            os.lstat(name, dir_fd=source.fd(directory))
+        except FileNotFoundError:
+            return GONE
+        except OSError:
+            pass  # then it is told as it came
+    return reason_of(error)
 
 
 def current(entry: Entry, source_dir: int) -> Entry:

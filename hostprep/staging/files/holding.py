@@ -8,7 +8,7 @@ import re
 from types import TracebackType
 
 from hostprep.host.capabilities import Capability, has_capability
-from hostprep.staging.model import FILE_SIZE_LIMIT, GONE, NO_CHOWN, TARGET_CANNOT
+from hostprep.staging.model import FILE_SIZE_LIMIT, NO_CHOWN, TARGET_CANNOT
 from hostprep.system.limits import file_size_limit
 
 THIS_NAME = "this name"
@@ -84,8 +84,6 @@ def is_unholdable(error: OSError) -> bool:
 def reason_of(error: OSError) -> str:
     """Return what to say of an entry that could not be copied."""
     said = error.strerror or str(error)
-    if error.errno == errno.ENOENT and not is_unholdable(error):
-        return GONE
     if error.errno != errno.EFBIG:
         return said
     limit = file_size_limit()

@@ -99,7 +99,7 @@ def finish(
     except transfer.Changed:
         return "changed"
     except OSError as error:
-        return error.strerror or str(error)
+        return copying.reason_below(error, directory, entry.name, source_tree)
     return None
 
 

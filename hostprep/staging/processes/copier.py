@@ -19,7 +19,7 @@ from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import Unusual, copy_link, copy_small, finish_new
-from hostprep.staging.model import Entry
+from hostprep.staging.model import GONE, Entry
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.record import digest
@@ -175,7 +175,7 @@ class Copier:
         try:
             source_dir = self._source.fd(directory)
         except OSError as error:
-            reason = reason_of(error)
+            reason = GONE if error.errno == errno.ENOENT else error.strerror or str(error)
             tally.problems.extend((join(directory, item[0]), reason) for item in entries)
             return None
         try:
@@ -240,7 +240,8 @@ class Copier:
                 except OSError as error:
                     if error.errno in FATAL:
                         raise
-                    tally.problems.append((join(directory, item[0]), reason_of(error)))
+                    reason = copying.reason_below(error, directory, item[0], self._source)
+                    tally.problems.append((join(directory, item[0]), reason))
                     continue
                 except (transfer.Changed, transfer.Differs) as trouble:
                     tally.problems.append((join(directory, item[0]), trouble.twice))

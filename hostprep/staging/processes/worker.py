@@ -13,9 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hostprep.staging.batches import Listed, list_batches, look_up_batches
-from hostprep.staging.files import ranges, transfer
+from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.directories import finish_directory
-from hostprep.staging.files.holding import reason_of
 from hostprep.staging.files.placing import place_by_extent
 from hostprep.staging.files.rereading import difference
 from hostprep.staging.files.standing import stands
@@ -136,7 +135,8 @@ class Worker:
         except OSError as error:
             if error.errno in FATAL:
                 raise
-            return b"", reason_of(error)
+            directory, item = payload[:2]
+            return b"", copying.reason_below(error, directory, item[0], self._source)
 
     def _finish(self, payload: tuple[str, Plain, list[bytes]]) -> tuple[Any, ...]:
         """End a large file, and record it.

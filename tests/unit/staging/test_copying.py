@@ -14,9 +14,10 @@ import pytest
 import xxhash
 
 from hostprep.staging.files import copying, ranges, transfer
+from hostprep.staging.files.holding import THIS_NAME, holding
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, Differs, WrongSize, new_buffer
-from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.model import GONE, RANGE_BYTES, TARGET_CANNOT, Entry, Verify
 from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DirCache
 from tests.kit.acls import ACCESS_ACL, access_acl
@@ -430,3 +431,26 @@ def test_without_its_acl_a_copy_lets_nobody_in_whom_the_source_keeps_out(
     pair.copy("file")
     assert stat.S_IMODE((pair.target / "file").stat().st_mode) == expected
     assert pair.style.lost_xattrs == 1
+
+
+@pytest.mark.parametrize("of_target", [False, True])
+def test_deleted_is_said_of_the_source_alone(of_target: bool, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    root = os.open(tmp_path, os.O_RDONLY)
+    with DirCache(root) as source:
+        told = copying.reason_below(missing, "", "a" if of_target else "b", source)
+        other = copying.reason_below(OSError(errno.EIO, os.strerror(errno.EIO)), "", "b", source)
+    os.close(root)
+    assert told == ("No such file or directory" if of_target else GONE)
+    assert other == "Input/output error"
+
+
+def test_a_name_that_cannot_be_held_is_not_said_to_be_deleted(tmp_path: Path) -> None:
+    root = os.open(tmp_path, os.O_RDONLY)
+    with DirCache(root) as source:
+        with pytest.raises(OSError) as caught, holding(THIS_NAME, "odd?"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        told = copying.reason_below(caught.value, "", "odd?", source)
+    os.close(root)
+    assert told.startswith(TARGET_CANNOT)

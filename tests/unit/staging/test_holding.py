@@ -15,10 +15,7 @@ from hostprep.staging.files.holding import (
     is_full,
     is_unholdable,
     lacks_inodes,
-    reason_of,
 )
-from hostprep.staging.model import CHANGED_TWICE, TARGET_CANNOT, Skipped
-from hostprep.staging.shortfall import cure_of
 
 
 @pytest.mark.parametrize(
@@ -64,20 +61,3 @@ def test_what_a_full_target_lacks(
     )
     monkeypatch.setattr(os, "fstatvfs", lambda descriptor: room)
     assert (lacks_inodes(0), is_full(0)) == (lacks, full)
-
-
-def test_who_deletes_files_meanwhile_has_no_source_to_mend() -> None:
-    gone = Skipped("a", reason_of(OSError(errno.ENOENT, os.strerror(errno.ENOENT))), failed=True)
-    assert "deleted since it was listed" in gone.reason
-    changing = Skipped("b", CHANGED_TWICE, failed=True)
-    assert cure_of([gone, changing]) == "let nothing write to the source meanwhile"
-    failing = Skipped("c", reason_of(OSError(errno.EIO, os.strerror(errno.EIO))), failed=True)
-    assert (
-        cure_of([gone, failing]) == "let nothing write to the source meanwhile and mend the source"
-    )
-
-
-def test_a_name_that_cannot_be_held_is_not_said_to_be_deleted() -> None:
-    with pytest.raises(OSError) as caught, holding(THIS_NAME, "odd?"):
-        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    assert reason_of(caught.value).startswith(TARGET_CANNOT)

@@ -59,7 +59,13 @@ def test_a_service_that_may_not_write_locks_is_told_how_it_may(
     # systemd starts no service whose ReadWritePaths= names what is not there.
     told = lock_files.no_lock(tmp_path / "none/a.lock", OSError(errno.EROFS, "read-only"))
     hint = told.hint or ""
-    assert "ReadWritePaths" not in hint and "StateDirectory=" in hint
+    assert "ReadWritePaths" not in hint
+    assert hint.endswith("RuntimeDirectory=NAME and Environment=HOSTPREP_RUN_DIR=%t/NAME")
+    # An ordinary user's lie beside the records, which would fail next.
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    told = lock_files.no_lock(tmp_path / "state/lock/a", OSError(errno.EROFS, "read-only"))
+    hint = told.hint or ""
+    assert hint.endswith("StateDirectory=NAME and Environment=HOSTPREP_STATE_DIR=%S/NAME")
 
 
 def a_link_to_a_file(path: Path) -> None:
