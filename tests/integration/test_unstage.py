@@ -524,6 +524,7 @@ def test_who_forgets_a_copy_that_is_there_is_told_what_comes_of_it(
 def test_who_forgets_unfinished_copies_is_told_of_them_and_not_of_what_is_somebody_else_s(
     copying: Record, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (target / ".hostprep-data").mkdir()
     (target / "data").mkdir()
     assert run(["unstage", "data", "--forget"]) == 0
     said = capsys.readouterr().err
