@@ -69,8 +69,8 @@ def restage(name: str, observer: Observer) -> Restaged:
     again = f"`systemctl restart {shlex.quote(record.unit)}`"
     request = _request(record)
     with lock(stage_lock(request), purpose=f"hostprep restage {name}", on_wait=observer.note):
-        _note(name, "staging")
         try:
+            _note(name, "staging")
             done = _stage(record, request, again, observer)
         except BaseException as error:
             if isinstance(error, HostprepError):

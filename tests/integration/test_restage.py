@@ -19,9 +19,10 @@ from typing import Any
 
 import pytest
 
+from hostprep.cli.main import run
 from hostprep.converging import restage as restaging
 from hostprep.converging.boot_facts import gather_boot
-from hostprep.converging.boot_record import load_boot_record, save_boot_record
+from hostprep.converging.boot_record import BootNote, load_boot_record, save_boot_record
 from hostprep.converging.boot_units import apply_boot, plan_boot
 from hostprep.errors import HostprepError
 from hostprep.spec.model import DatasetSpec
@@ -403,6 +404,23 @@ def test_a_run_that_is_stopped_says_so(host: Host) -> None:
     stopped.terminate()
     stopped.send_signal(signal.SIGCONT)
     assert stopped.wait(20) == 130
+    assert only_dataset()["boot"]["reason"] == "the run that staged it was stopped"
+
+
+def test_a_run_that_is_stopped_as_it_says_that_it_began_says_so(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.prepare()
+    host.reboot()
+    save = restaging.save_note
+
+    def save_and_stop(name: str, note: BootNote) -> None:
+        save(name, note)
+        if note.state == "staging":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(restaging, "save_note", save_and_stop)
+    assert run(["restage", "data"]) == 130
     assert only_dataset()["boot"]["reason"] == "the run that staged it was stopped"
 
 
