@@ -18,13 +18,8 @@ from hostprep.probing.counters import Meter
 from hostprep.probing.evicting import evict, in_time, share_in_memory
 from hostprep.probing.folder import own_folder
 from hostprep.probing.model import SMALL_FILES, Fewer, SmallFiles, SmallRun
-from hostprep.probing.readers import (
-    BUFFER_BYTES,
-    Pass,
-    line_through,
-    percentiles,
-    read_whole_files,
-)
+from hostprep.probing.pass_rates import Pass, line_through, percentiles
+from hostprep.probing.readers import BUFFER_BYTES, read_whole_files
 from hostprep.probing.timing import CAUTION, only
 from hostprep.system import page_cache
 from hostprep.units import KIB, MIB, format_number, format_seconds

@@ -8,7 +8,7 @@ import pytest
 
 from hostprep.probing.epoch import predict
 from hostprep.probing.model import DataSet
-from hostprep.probing.readers import line_through, percentiles
+from hostprep.probing.pass_rates import line_through, percentiles
 from tests.unit.probing.made import fio_run, small_files, small_run
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.probing import readers as module
-from hostprep.probing.readers import Pass, read_whole_files
+from hostprep.probing.pass_rates import Pass
+from hostprep.probing.readers import read_whole_files
 from hostprep.system import page_cache
 from hostprep.units import MIB
 from tests.unit.probing.folders import tree

@@ -15,7 +15,8 @@ import pytest
 from hostprep.probing import evicting, small_files
 from hostprep.probing.epoch import predict
 from hostprep.probing.model import DataSet
-from hostprep.probing.readers import Pass, read_whole_files
+from hostprep.probing.pass_rates import Pass
+from hostprep.probing.readers import read_whole_files
 from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
 from hostprep.system import page_cache
 from hostprep.units import KIB, MIB

@@ -1,0 +1,163 @@
+"""What readers of whole files did, taken together: pure arithmetic."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, sqrt
+
+from hostprep.dataclass import dataclass
+from hostprep.probing.model import Latency
+
+# A limit that was not asked of for a while lets the first through at once: Linux's own what it
+# allows in a tenth of a second. What comes after this share of a pass is without that.
+_EARLY_SHARE = 1 / 3
+# A rate lasts where what comes later is no slower than this share of it, or by mere chance: by the
+# standard deviation of a count, at most.
+_LASTS_FROM = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all readers did: seconds and bytes of every file, and their rates added up.
+
+    ``names`` are the files that were read, in the order of ``seconds`` and ``sizes``. The rates are
+    those of the time when all readers were at work. ``empty`` files are no part of anything: to
+    open one is no reading, and many would make any storage look fast. A large file that the time
+    did not suffice for is in the rates, by the share that was read, and in ``cut_bytes``.
+
+    ``again_bytes`` are of files that were read once more. ``early_files_per_s`` is None where the
+    rate lasted; else it is what the files came at first, the rates are what they came at later, and
+    ``later_seconds`` what each of these took. ``fault`` is what failing storage said of a file.
+    """
+
+    names: tuple[str, ...]
+    seconds: array[float]
+    sizes: array[int]
+    files_per_s: float
+    bytes_per_s: float
+    wall_seconds: float
+    unreadable: int
+    empty: int
+    again_bytes: int = 0
+    cut_bytes: int = 0
+    early_files_per_s: float | None = None
+    later_seconds: Sequence[float] = ()
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one reader did with its share of the names; a file has the same place in four lists.
+
+    ``ends`` are counted from the common beginning, without what is no reading; ``indices`` are
+    places in the share. The ``first`` so many were read for the first time. ``cut`` is a file that
+    the time did not suffice for: when, how many bytes, which share of it. ``through``: it came to
+    the end of its names before the time was over, and read none again.
+    """
+
+    seconds: array[float]
+    ends: array[float]
+    sizes: array[int]
+    indices: array[int]
+    first: int
+    cut: tuple[float, int, float] | None
+    through: bool
+    unreadable: int
+    empty: int
+    fault: str | None
+
+
+def together(shares: list[Sequence[str]], results: list[Told]) -> Pass:
+    """Return the pass of readers, each of which had its share of the names."""
+    names: list[str] = []
+    seconds, sizes = array("d"), array("q")
+    files_per_s = bytes_per_s = wall = 0.0
+    again_bytes = cut_bytes = 0
+    # From the first reader's end on, the others have the machine to themselves.
+    alone_from = min(
+        (one.ends[one.first - 1] for one in results if one.through and one.first), default=inf
+    )
+    for share, one in zip(shares, results, strict=True):
+        names += [share[index] for index in one.indices[: one.first]]
+        seconds += one.seconds[: one.first]
+        sizes += one.sizes[: one.first]
+        again_bytes += sum(one.sizes[one.first :])
+        whole = bisect_right(one.ends[: one.first], alone_from)
+        read, took = sum(one.sizes[:whole]), one.ends[whole - 1] if whole else 0.0
+        count = float(whole)
+        if one.cut and one.cut[0] <= alone_from:
+            took, size, share_read = one.cut
+            count, read, cut_bytes = count + share_read, read + size, cut_bytes + size
+        if took:
+            files_per_s += count / took
+            bytes_per_s += read / took
+            wall = max(wall, took)
+    unreadable = sum(one.unreadable for one in results)
+    empty = sum(one.empty for one in results)
+    return Pass(
+        tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty,
+        again_bytes, cut_bytes, fault=next(filter(None, (one.fault for one in results)), None),
+    )  # fmt: skip
+
+
+def lasting(done: Pass, results: list[Told]) -> Pass:
+    """Return the pass with the rates that last, where it began by faster ones.
+
+    They are taken from one file's end to another's: a limit has them come in bunches. And they must
+    be the lower by files as well as by bytes, for files are of different sizes.
+    """
+    ended = [one.ends[-1] for one in results if one.ends]
+    begin, end = _EARLY_SHARE * max(ended, default=0.0), min(ended, default=0.0)
+    later = sorted(
+        each
+        for one in results
+        for each in zip(one.ends, one.sizes, one.seconds, strict=True)
+        if begin < each[0] <= end
+    )
+    took = later[-1][0] - later[0][0] if later else 0.0
+    if took <= 0:
+        return done
+    count, expected = len(later) - 1, done.files_per_s * took
+    size_bytes = sum(size for _, size, _ in later[1:])
+    if (
+        count >= _LASTS_FROM * expected
+        or size_bytes >= _LASTS_FROM * done.bytes_per_s * took
+        or expected - count <= sqrt(expected)
+    ):
+        return done
+    return replace(
+        done,
+        files_per_s=count / took,
+        bytes_per_s=size_bytes / took,
+        early_files_per_s=done.files_per_s,
+        later_seconds=array("d", (seconds for _, _, seconds in later)),
+    )
+
+
+def percentiles(seconds: Sequence[float]) -> Latency:
+    """Return the percentiles of at least one time, by the nearest rank."""
+    ordered = sorted(seconds)
+    p50, p95, p99 = (
+        ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.95, 0.99)
+    )
+    return Latency(p50, p95, p99)
+
+
+def line_through(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """Return seconds per file and per byte: least squares, the slope never below zero.
+
+    Where all files have the same size, everything is per file.
+    """
+    count = len(sizes)
+    mean_size, mean_seconds = sum(sizes) / count, sum(seconds) / count
+    spread = sum((size - mean_size) ** 2 for size in sizes)
+    together = sum(
+        (size - mean_size) * (time_ - mean_seconds)
+        for size, time_ in zip(sizes, seconds, strict=True)
+    )
+    slope = max(0.0, together / spread) if spread > 0 else 0.0
+    slope = min(slope, mean_seconds / mean_size) if mean_size > 0 else 0.0
+    return mean_seconds - slope * mean_size, slope
