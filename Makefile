@@ -9,7 +9,7 @@ PY := .venv/bin/python
 BASE := .venv/.base
 DEV := .venv/.dev
 
-.PHONY: help setup demo test test-gpu lint bench clean
+.PHONY: help setup demo test test-vm test-gpu lint bench clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -39,6 +39,10 @@ test: $(DEV)  ## Everything: linters, unit, command line and integration tests
 	@scripts/setup.sh --system-tools
 	@$(MAKE) --no-print-directory lint
 	@scripts/test.sh
+
+test-vm: $(DEV)  ## Whole machines with a kernel of their own, emulated: limits, disks, reboots (takes long)
+	@scripts/setup.sh --vm-tools
+	$(PY) -m pytest tests/vm
 
 # With another torch than pip's: `make test-gpu PY=python3 DEV=`; it says what is missing there.
 test-gpu: $(DEV)  ## The prefetcher and `hostprep verify` on a real GPU; writes a transcript

@@ -4,6 +4,7 @@
 #   setup.sh --base           the virtual environment with hostprep
 #   setup.sh --dev            its development tools on top
 #   setup.sh --system-tools   what the tests call
+#   setup.sh --vm-tools       what the tests on whole machines call
 #   setup.sh --demo-tools     what the demo calls
 #   setup.sh --bench-tools    the peers and rigs of the benchmarks
 set -euo pipefail
@@ -71,6 +72,14 @@ system_tools() {
   need /usr/lib/openssh/sftp-server openssh-sftp-server "serves it"
 }
 
+vm_tools() {
+  need qemu-system-x86_64 qemu-system-x86 "emulates the machines of the tests"
+  need qemu-img qemu-utils "makes their disks"
+  need debootstrap debootstrap "makes the Debian that they boot"
+  need mke2fs e2fsprogs "puts it on a disk"
+  need ssh openssh-client "reaches them"
+}
+
 # The system's own before others on PATH, as the README has it installed: it is built with all
 # optimisations, which an own build mostly is not (`hostprep stage` takes an eighth longer by such).
 python_of_choice() {
@@ -125,6 +134,7 @@ pip_install() {
 
 case "${1:-}" in
   --system-tools) system_tools ;;
+  --vm-tools) vm_tools ;;
   --demo-tools) demo_tools ;;
   --bench-tools) bench_tools ;;
   --base) virtual_environment ;;

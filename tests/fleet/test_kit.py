@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.kit.base import cached
 from tests.fleet.kit.fleet import booted
+from tests.kit.debian import cached
 from tests.kit.stagecraft import REPOSITORY, processes_with
 
 _BOOT_AND_WAIT = """

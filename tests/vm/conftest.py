@@ -1,0 +1,63 @@
+"""Whole machines: `make test-vm`. Plain pytest does not come here, since boots take minutes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.vm.kit.image import Image, make_image, unavailable
+from tests.vm.kit.machine import Machine, machine
+
+_HERE = Path(__file__).parent
+_TOOLS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "debootstrap": "debootstrap",
+    "mke2fs": "e2fsprogs",
+    "ssh": "openssh-client",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder as needing root, and time."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.root)
+            item.add_marker(pytest.mark.timeout(1800))
+
+
+@dataclass(frozen=True)
+class _Bench:
+    image: Image
+    key: Path
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> _Bench:
+    """Make the image that all machines boot from, with this checkout in it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make the disk of its machines")
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}, which the package {package} has")
+    if reason := unavailable():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("vm")
+    key = folder / "key"
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hostprep-tests", "-f", key]
+    subprocess.run(words, check=True)
+    return _Bench(make_image(folder, key.with_suffix(".pub").read_text()), key)
+
+
+@pytest.fixture(scope="module")
+def vm(bench: _Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Give a machine of the module's own, off, bare as a Debian is but for hostprep."""
+    folder = tmp_path_factory.mktemp("machine") / "vm"
+    with machine(bench.image, bench.key, folder) as made:
+        yield made
