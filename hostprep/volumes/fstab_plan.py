@@ -67,9 +67,9 @@ def _check_end(fstab: bytes) -> None:
         return
     path = shlex.quote(str(fstab_path()))
     raise Refused(
-        "the last line of fstab holds NUL bytes, as a power cut leaves a file that was just being written: what"
-        " stood there is lost, and not every program would read a line after them; nothing was"
-        " changed.",
+        "the last line of fstab holds NUL bytes, as a power cut leaves a file that was just being"
+        " written: what stood there is lost, and not every program would read a line after them;"
+        " nothing was changed.",
         f"see what is missing at its end (`cat -v {path}` shows them as ^@), then take them out:"
         f" sed -i 's/\\x00//g' {path}",
     )
