@@ -166,6 +166,11 @@ def _small(measured: Measured, judgement: Judgement) -> str:
         if run.early_files_per_s is not None:
             early = f"{format_number(run.early_files_per_s)} files/s"
             lines.append(f"    at first it was {early}: it did not last")
+    cold = {run.readers: run.files_per_s for run in small.cold}
+    if any(run.files_per_s < cold.get(run.readers, 0.0) for _, run in shown):
+        lines.append(
+            "  memory gave them no faster than cold: processors bind both, or had more to do then"
+        )
     if judgement.ratio is not None:
         lines.append(f"  small files give {judgement.ratio:.0%} of the sequential rate")
     if not small.metadata_cold and judgement.behaviour is not Behaviour.MEMORY:

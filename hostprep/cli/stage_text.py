@@ -49,9 +49,10 @@ def _plan_lines(plan: StagePlan) -> list[str]:
             lines += _more_than_asked(plan) or [as_it_is]
     else:
         lines += _made_for(request.parent)
-    lines.append(
-        f"  copy: {format_count(files.copied.files, 'file')}, {format_bytes(files.copied.bytes)}"
-    )
+    others = files.resumed.files or files.kept.files or files.delete or files.links
+    if files.copied.files or not others:
+        size = format_bytes(files.copied.bytes)
+        lines.append(f"  copy: {format_count(files.copied.files, 'file')}, {size}")
     lines += check_lines(files.differing)
     unverified = plan.previous is not None and plan.previous.verified_at is None
     if unverified and plan.published and files.copied.files and request.verify.value != "none":
@@ -65,8 +66,8 @@ def _plan_lines(plan: StagePlan) -> list[str]:
             lines.append(f"  {format_count(count, 'file')} {words}")
     if files.links:
         lines.append(f"  {format_count(len(files.links), 'hard link')} made")
-    lines.append(f"  verify: {_VERIFY_WORDS[request.verify.value]}")
     if files.copied.files:
+        lines.append(f"  verify: {_VERIFY_WORDS[request.verify.value]}")
         lines.append(
             f"  read: {plan.storage.storage_class.value} ({plan.storage.reason}); "
             f"{plan.reading.readers} at once, {plan.reading.order} order: {plan.reading.reason}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from hostprep.converging.boot_command import Astray, astray
+from hostprep.converging.boot_command import Astray, astray, hindrance
 from hostprep.converging.boot_links import left_links, linked_from
 from hostprep.converging.boot_record import (
     BootRecord,
@@ -29,6 +29,7 @@ from hostprep.system.acls import ACCESS_ACL
 from hostprep.system.files import FileSnapshot, read_snapshot
 from hostprep.system.links import real_path
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
+from hostprep.system.unit_commands import UnitSetting
 from hostprep.volumes.live import read_live
 from hostprep.volumes.paths import Folder
 
@@ -42,7 +43,8 @@ class Installed:
 
     ``wanted_by`` are the units that start it. ``writer`` says who but root could write to it, and
     so run as root what they like. ``failed``: it ran in this boot, and systemd holds it for failed.
-    ``astray``: why it does not stage.
+    ``astray``: why it does not stage. ``hindrance`` is a setting for which it may not be started,
+    or cannot stage.
     """
 
     unit: str
@@ -52,6 +54,7 @@ class Installed:
     writer: str | None = None
     failed: bool = False
     astray: Astray | None = None
+    hindrance: UnitSetting | None = None
 
     @property
     def content(self) -> bytes | None:
@@ -164,9 +167,15 @@ def _installed(directory: Path, unit: str) -> Installed:
     # Elsewhere than in the system's directory systemd does not know it.
     asked = directory == SYSTEM_UNIT_DIR and systemd_runs()
     failed = asked and show_unit(unit, ("ActiveState",)).get("ActiveState") == "failed"
-    why = astray(directory / unit, dataset_of(unit))
-    wanted = linked_from(directory, unit)
-    return Installed(unit, snapshot, wanted, writer=writer, failed=failed, astray=why)
+    return Installed(
+        unit,
+        snapshot,
+        linked_from(directory, unit),
+        writer=writer,
+        failed=failed,
+        astray=astray(directory / unit, dataset_of(unit)),
+        hindrance=None if snapshot is None else hindrance(directory / unit),
+    )
 
 
 def _without_links(path: str) -> str:

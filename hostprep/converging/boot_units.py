@@ -30,6 +30,7 @@ from hostprep.system.systemd import (
     stop_unit,
     systemd_runs,
 )
+from hostprep.system.unit_commands import UnitSetting
 from hostprep.volumes.paths import check_path
 
 # What systemd takes (and a file system), less what the name of a temporary file has beyond it.
@@ -197,13 +198,29 @@ def _overruled(name: str, unit: Path, installed: Installed | None) -> tuple[Unch
     """Say for which drop-in it does not stage; those of its own lines are written anew."""
     found = installed.astray if installed is not None else None
     if found is None or found.file == unit:
-        return ()
+        return _hindered(name, installed.hindrance if installed is not None else None)
     does = f"keeps {unit.name} from running `hostprep restage`"
     if found.lost_program is not None:
         does = f"has {unit.name} run {found.lost_program}, which is not there"
     reason = (
         f"it does not come back at boot: the drop-in {found.file}, which stays as it is, {does};"
         " correct its ExecStart= lines, or take them out, then `systemctl daemon-reload`"
+    )
+    return (Unchanged(Kind.BOOT, name, reason, as_wanted=False),)
+
+
+def _hindered(name: str, found: UnitSetting | None) -> tuple[Unchanged, ...]:
+    """Say for which setting in a drop-in it does not stage, or may not."""
+    if found is None or found.drop_in is None:
+        return ()
+    comes = "may not come back at boot"
+    then = "where that does not hold, systemd does not start it"
+    if found.name == "User":
+        comes, then = "does not come back at boot", "it stages as root alone"
+    reason = (
+        f"it {comes}: the drop-in {found.drop_in}, which stays as it is, sets"
+        f" {found.name}={found.value}, and {then}; take that line out, then"
+        " `systemctl daemon-reload`"
     )
     return (Unchanged(Kind.BOOT, name, reason, as_wanted=False),)
 

@@ -25,8 +25,33 @@ _ISSUE = Threshold(
 _ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
 # What torch says where CUDA has another list of devices than it was promised.
 _OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
-_MEMORY_FAULT = "uncorrectable ECC error"  # cudaErrorECCUncorrectable
 _UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
+# What torch or CUDA says, what that is, and what to do.
+_FAULTS = (
+    (
+        ("no kernel image",),
+        "torch {torch} has no code for a GPU of this generation",
+        "install a build of torch that has: python -c 'import torch;"
+        " print(torch.cuda.get_arch_list())' lists what one is built for; a card for the screen"
+        " alone is left out by --device, or CUDA_VISIBLE_DEVICES",
+    ),
+    (
+        ("uncorrectable ECC error",),  # cudaErrorECCUncorrectable
+        "the GPU's memory has failed",
+        "nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the card",
+    ),
+    (
+        (_UNAVAILABLE,),
+        "the GPU is not given to CUDA",
+        "nvidia-smi -q -d COMPUTE (a mode of Exclusive_Process lets one program in, Prohibited"
+        " none); nvidia-smi -L (with MIG on it needs an instance)",
+    ),
+    (
+        ("802", "not yet initialized"),
+        "the system of GPUs is not ready",
+        "systemctl status nvidia-fabricmanager; its version must be the driver's",
+    ),
+)
 # Where the driver is none of this kernel's modules.
 _OTHER_DRIVERS = {
     "WSL": "upgrade NVIDIA's driver in Windows, then wsl --update and wsl --shutdown; in WSL itself"
@@ -263,29 +288,9 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             f"/dev/nvidia-uvm is missing, which CUDA needs: {problem}",
             "modprobe nvidia_uvm, or nvidia-modprobe -u",
         )
-    if "no kernel image" in problem:
-        return (
-            f"torch {survey.torch.version} has no code for a GPU of this generation: {problem}",
-            "install a build of torch that has: python -c 'import torch;"
-            " print(torch.cuda.get_arch_list())' lists what one is built for; a card for the screen"
-            " alone is left out by --device, or CUDA_VISIBLE_DEVICES",
-        )
-    if _MEMORY_FAULT in problem:
-        return (
-            f"the GPU's memory has failed: {problem}",
-            "nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the card",
-        )
-    if _UNAVAILABLE in problem:
-        return (
-            f"the GPU is not given to CUDA: {problem}",
-            "nvidia-smi -q -d COMPUTE (a mode of Exclusive_Process lets one program in, Prohibited"
-            " none); nvidia-smi -L (with MIG on it needs an instance)",
-        )
-    if "802" in problem or "not yet initialized" in problem:
-        return (
-            f"the system of GPUs is not ready: {problem}",
-            "systemctl status nvidia-fabricmanager; its version must be the driver's",
-        )
+    for signs, fault, cure in _FAULTS:
+        if any(sign in problem for sign in signs):
+            return f"{fault.format(torch=survey.torch.version)}: {problem}", cure
     listed = bool(nvml.gpus) or visible is not None
     if listed and any(words in problem for words in _OTHER_DEVICES):
         named = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible!r}"

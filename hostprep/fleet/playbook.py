@@ -31,6 +31,7 @@ _WARNING = "[WARNING]"
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
 )
+_LOST_PASSWORDS = re.compile(r"The (vault )?password file (.*) was not found")
 _ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!)\s*(.*)")  # the latter before ansible-core 2.19
 
 
@@ -115,6 +116,13 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
     """Return why Ansible, which ended with ``status`` and ``said`` so, came to no host."""
     if (mistake := unread(said)) is not None:
         return mistake
+    if (lost := _LOST_PASSWORDS.search(said)) is not None:
+        kinds = ("VAULT",) if lost[1] else ("BECOME", "CONNECTION")
+        variables = " or ".join(f"ANSIBLE_{kind}_PASSWORD_FILE" for kind in kinds)
+        return UsageError(
+            f"the password file {lost[2]} does not exist; no host was reached.",
+            f"write it, or name one that is there: {variables}",
+        )
     if status == 0 or _NOBODY.search(said):
         return NobodyMeant(
             f"no host of {inventory.rstrip(',')} is meant: {said[-2000:] or 'it names none'}",

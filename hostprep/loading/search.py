@@ -255,11 +255,11 @@ def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
     for workers, some in sorted(by_workers.items()):
         rate = statistics.median(probe.undisturbed_samples_per_s for probe in some)
         inner = statistics.fmean(probe.error for probe in some)
-        points.append(Point(workers, rate, max(inner, process_error(some)), len(some)))
+        points.append(Point(workers, rate, max(inner, _process_error(some)), len(some)))
     return tuple(points)
 
 
-def process_error(probes: Sequence[Probe]) -> float:
+def _process_error(probes: Sequence[Probe]) -> float:
     """Return how far off the rate of one more process may be, by how far apart these are."""
     return _mean_error(probes) * math.sqrt(len(probes) + 1)
 

@@ -158,6 +158,8 @@ LET_CHOWN = "start it with that capability (docker run --cap-add=CHOWN)"
 FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
 CHANGED_TWICE = "changed while it was copied, twice"
 GONE = "is not there any more: it was deleted since it was listed"
+# Behind the reason of what is another name of a file, whose own reason that is.
+ITS_HARD_LINK = " (its hard link "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
 _QUIET = "let nothing write to the source meanwhile"
 # What mends it where it is not the source that has to be mended, by what the reason begins with.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, split_batches
 from hostprep.staging.files.transfer import Changed, Differs, WrongSize
-from hostprep.staging.model import GONE, RANGE_BYTES, Entry, Skipped, kind_of
+from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.processes.pool import OnResult, Pool
@@ -228,8 +228,8 @@ class Tasks:
             self._pool.submit("lstat", (directory, entry.name), on_lstat)
 
         def on_lstat(result: Any) -> None:
-            if result is None:
-                self._copied.problems.append(Skipped(path, GONE, failed=True))
+            if isinstance(result, str):
+                self._copied.problems.append(Skipped(path, result, failed=True))
                 return
             again = Entry._make(result)
             if RANGE_BYTES < again.size <= _MOST_BYTES_AGAIN and kind_of(again.mode) == "f":

@@ -118,9 +118,9 @@ def _in_container(path: str, to: str) -> str:
 
 
 def _mount(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
-    # The record comes first: were we killed right after the mount, it must be known as ours.
-    _remember(plan, facts, None, "nothing was mounted")
     try:
+        # The record comes first: were we killed right after the mount, it must be known as ours.
+        _remember(plan, facts, None, "nothing was mounted")
         make_dirs(plan.make_dirs)
         mount_tmpfs(facts.path, facts.source, plan.options, descriptor)
         live = _verified(facts.path, plan.options)

@@ -60,15 +60,16 @@ def plan_fstab(
 def _check_end(fstab: bytes) -> None:
     """Raise ``Refused`` where a power cut has torn the end of fstab, which none of its judges says.
 
-    They refuse the line that comes after it, for "a line that it cannot parse".
+    They refuse the line that comes after it, for "a line that it cannot parse", or as one of which
+    nothing comes: glibc reads over a line's end behind a NUL.
     """
-    if not fstab.endswith(b"\0"):
+    if b"\0" not in fstab.removesuffix(b"\n").rpartition(b"\n")[2]:
         return
     path = shlex.quote(str(fstab_path()))
     raise Refused(
-        "fstab ends in NUL bytes, as a power cut leaves a file that was just being written: what"
-        " stood there is lost, and not every program would read a line after them; nothing was"
-        " changed.",
+        "the last line of fstab holds NUL bytes, as a power cut leaves a file that was just being"
+        " written: what stood there is lost, and not every program would read a line after them;"
+        " nothing was changed.",
         f"see what is missing at its end (`cat -v {path}` shows them as ^@), then take them out:"
         f" sed -i 's/\\x00//g' {path}",
     )

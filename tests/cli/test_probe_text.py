@@ -76,6 +76,16 @@ def test_a_rate_that_did_not_last_is_told_beside_the_one_that_did() -> None:
     assert sum("did not last" in line for line in lines) == 1
 
 
+def test_a_memory_that_gives_no_more_than_the_storage_is_explained() -> None:
+    cold = (small_run(1, 80), small_run(8, 1000))
+    for rate, told in ((900, True), (1100, False)):
+        said = text(measured(small=small_files(cold=cold, cached=small_run(8, rate), staged=None)))
+        assert ("memory gave them no faster than cold" in said) is told
+    # Of another number of readers that says nothing.
+    said = text(measured(small=small_files(cold=cold, cached=small_run(2, 900), staged=None)))
+    assert "no faster than cold" not in said
+
+
 def test_what_memory_gave_stands_below_what_the_storage_gave() -> None:
     said = text(measured()).splitlines()
     (cold,) = [number for number, line in enumerate(said) if "  cold, 8 at a time" in line]

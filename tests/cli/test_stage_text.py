@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hostprep.cli.full_check import MOST_LISTED
-from hostprep.cli.stage_text import _memory_left, conclude
+from hostprep.cli.stage_text import _memory_left, _plan_lines, conclude
 from hostprep.errors import HostprepError
-from hostprep.staging.model import Skipped, StageResult, Verify
+from hostprep.staging.model import Skipped, StageResult, Totals, Verify
+from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.volumes.model import RamBudget, VolumeRequest
 from hostprep.volumes.plan import VolumePlan
 
@@ -41,6 +43,18 @@ def ended(readers: int | None, planned_readers: int | None) -> StageResult:
         readers=readers,
         planned_readers=planned_readers,
     )
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_run_that_copies_nothing_is_not_said_to_copy_no_files(deletes: bool) -> None:
+    request = SimpleNamespace(source="/source", target="/set", parent="/", verify=Verify.READBACK)
+    files = CopyPlan(kept=Totals(2, 10), delete=["a"]) if deletes else CopyPlan()
+    plan: Any = SimpleNamespace(request=request, volume=None, previous=None, files=files)
+    lines = _plan_lines(plan)
+    assert not any("verify" in line for line in lines)
+    assert ("  1 file deleted from the target: gone from the source" in lines) is deletes
+    # Of a source without any files nothing else can be said.
+    assert ("  copy: 0 files, 0 B" in lines) is not deletes
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive
 from hostprep.loading.child import processes
 from hostprep.loading.child.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
@@ -67,24 +68,14 @@ def time_loader(
         # What a sample takes on one thread is timed last, and wants a batch at least.
         clock_deadline -= (time.perf_counter() - started.asked_at) / batches.came
     workers = [worker.pid for worker in delivery.workers]
-    while True:
-        discarded = batches.came
-        memory_before = processes.own_memory(workers[0]) if workers else None
-        meter = None if built.collate is None else Meter(built.collate, started.own_part)
-        before, given_before = processes.usage(workers), started.given
-        marks = _clock(batches, job, clock_deadline)
-        after = processes.usage(workers)
-        warming = gets_faster(marks, max(1, job.workers))
-        # Of an order without end: a stream's end would leave nothing of what was timed.
-        endless = built.order is not None or job.ready
-        if not (warming and endless and 2 * marks[-1] - marks[0] < clock_deadline):
-            break
+    clocked = _clock_while_it_warms(started, job, workers, clock_deadline)
+    marks, discarded, given_before = clocked.marks, clocked.discarded, clocked.given_before
     seconds, timed = marks[-1] - marks[0], len(marks) - 1
     # Of torch's batches: what a class of somebody's own makes of them may be fewer, or more.
     made = round(timed * (started.given - given_before) / (batches.came - discarded))
     samples = built.samples(given_before, given_before + made, delivery.sizes)
     # Before anything else is looked at: a process's memory takes as long as many a batch.
-    spent = {} if meter is None else meter.each(samples)
+    spent = {} if clocked.meter is None else clocked.meter.each(samples)
     rate = samples / seconds
     rounds = made // max(1, job.workers)
     if rounds < LEAST_ROUNDS and job.workers:
@@ -101,11 +92,11 @@ def time_loader(
         "once_seconds": max(
             0.0, marks[0] - started.asked_at - (discarded + job.workers) * seconds / timed
         ),
-        "warming": warming,
-        **processes.used_between(before, after),
+        "warming": clocked.warming,
+        **processes.used_between(clocked.before, clocked.after),
         "others_before_cpus": others_before,
         "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
-        **_worker(workers, memory_before, seconds, largest[0]),
+        **_worker(workers, clocked.memory_before, seconds, largest[0]),
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": delivery.duplicate_workers(),
         "untold_workers": delivery.untold_workers(),
@@ -136,6 +127,44 @@ def time_loader(
         )
     found["next"] = 0 if built.order is None else job.first + built.order.taken
     return found, started
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocked:
+    """What the clock saw, ``marks`` as ``_clock`` has them, and how it was before and after.
+
+    ``discarded`` batches came before, for which torch had ``given_before``.
+    """
+
+    marks: list[float]
+    discarded: int
+    given_before: int
+    memory_before: int | None
+    before: processes.Usage
+    after: processes.Usage
+    meter: Meter | None
+    warming: bool
+
+
+def _clock_while_it_warms(
+    started: Started, job: ProbeJob, workers: list[int], deadline: float
+) -> _Clocked:
+    """Time batches, and others instead while they get faster and there is time."""
+    built, batches = started.built, started.batches
+    # Of an order without end: a stream's end would leave nothing of what was timed.
+    endless = built.order is not None or job.ready
+    while True:
+        discarded = batches.came
+        memory_before = processes.own_memory(workers[0]) if workers else None
+        meter = None if built.collate is None else Meter(built.collate, started.own_part)
+        before, given_before = processes.usage(workers), started.given
+        marks = _clock(batches, job, deadline)
+        after = processes.usage(workers)
+        warming = gets_faster(marks, max(1, job.workers))
+        if not (warming and endless and 2 * marks[-1] - marks[0] < deadline):
+            return _Clocked(
+                marks, discarded, given_before, memory_before, before, after, meter, warming
+            )
 
 
 def _warm_up(

@@ -3,7 +3,8 @@
 Decoders, resizing and forms are timed with the files' bytes in memory, so that the storage plays no
 part, and one thing differs at a time: decoders share the resizing, forms both. What competes at the
 peak is timed in turn, there and back (A B C, C B A), each time in processes of its own: what a
-machine does slower for a while, or a process by its luck with memory, is no difference then.
+machine does slower for a while, or a process by its luck with memory, is no difference then. Where
+one looks slower than the best, but may be so by chance, they are timed there and back once more.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from hostprep.errors import HostprepError
 from hostprep.loading.files import decoders
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import FailedProbe, Probe
-from hostprep.loading.search import process_error
 from hostprep.units import format_count
 
 # Their time is what a single one would take; each start of processes comes on top of it.
 ROUNDS = 2
+# By the rounds that each of two had (pooled, so with 2 and 6 degrees of freedom): how many standard
+# errors of their difference chance makes of it at most. These are Student's t for 97.5 and for
+# 95 %: who looks twice is wrong twice as often, and must see more at first.
+_BY_CHANCE = {ROUNDS: 6.2, 2 * ROUNDS: 2.45}
+# The same of the error that a probe has by its own batches, of which there are many.
+_BY_CHANCE_WITHIN = 2.0
 # Two rounds may by chance lie so close that any difference would be beyond their error.
 _WORTH_A_CHANGE = 0.05
 _FORMS = ("jpeg", "png", "npy")
@@ -35,7 +41,7 @@ class Variant:
 
     ``alone_samples_per_s`` is without workers, ``peak_samples_per_s`` with the recommended number,
     over all ``rounds`` (samples/s of each, in their order), give or take ``relative_error``, which
-    is None of a single round. What is None was not measured, and ``problem`` says why.
+    is None of what failed in one. What is None was not measured, and ``problem`` says why.
     """
 
     group: str
@@ -88,10 +94,11 @@ def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Vari
     at_one_core = [*of_decoders.values(), *resizing]
     for each in at_one_core:
         each.time_alone()
-    found = [*_in_turn(at_one_core)]
+    by_pillow = of_decoders["pillow"]
+    found = [*_in_turn(at_one_core, [*of_decoders.values()], [by_pillow, *resizing])]
     if resizing:  # by the other one, that is by which the decoders were compared
-        found.append(replace(found[[*of_decoders].index("pillow")], group="resize", name=resizer))
-    return (*found, *_in_turn(forms))
+        found.append(replace(by_pillow.variant(), group="resize", name=resizer))
+    return (*found, *_in_turn(forms, forms))
 
 
 def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]:
@@ -107,7 +114,7 @@ def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]
     if workers:
         name = f"{thread}, {with_workers}"
         competitors.append(_Competitor(group, name, measurer, workers, background=True))
-    return _in_turn(competitors)
+    return _in_turn(competitors, competitors)
 
 
 def leads(variants: Sequence[Variant]) -> tuple[Lead, ...]:
@@ -134,6 +141,21 @@ def is_ahead(best: Variant, other: Variant) -> bool:
     """Return whether one variant is faster than another, for certain and by enough to matter."""
     factor, error = _factor(best, other)
     return factor - 1 > max(error, _WORTH_A_CHANGE)
+
+
+def undecided(variants: Sequence[Variant]) -> list[Variant]:
+    """Return those of a group that more rounds may decide on; none where they would not.
+
+    These are the best and its rivals, where a rival is slower by enough to matter, but maybe by
+    chance. Of rivals that are as fast more rounds would most likely say the same.
+    """
+    timed = [variant for variant in variants if competed(variant)]
+    if not timed:
+        return []
+    best = max(timed, key=lambda variant: variant.peak_samples_per_s or 0.0)
+    close = [variant for variant in timed if not is_ahead(best, variant)]  # itself as well
+    slower = any(_factor(best, other)[0] - 1 > _WORTH_A_CHANGE for other in close)
+    return close if slower else []
 
 
 def _factor(best: Variant, other: Variant) -> tuple[float, float]:
@@ -196,14 +218,36 @@ class _Competitor:
             self.alone_samples_per_s if self.workers else rate,
             rate,
             self.problem,
-            max(within, process_error(self.probes)) if len(rounds) > 1 else None,
+            None if self.problem is not None else relative_error(rounds, within),
             rounds,
         )
 
 
-def _in_turn(competitors: Sequence[_Competitor]) -> tuple[Variant, ...]:
-    """Time what competes in turn, there and back."""
-    for number in range(ROUNDS):
-        for each in reversed(competitors) if number % 2 else competitors:
-            each.time_peak()
+def relative_error(rounds: Sequence[float], within: float) -> float:
+    """Return how far off the mean rate of so many rounds may be, over that mean.
+
+    ``within`` is the relative error that each of them has by itself.
+    """
+    apart = _BY_CHANCE[len(rounds)] * statistics.stdev(rounds) / statistics.fmean(rounds)
+    return max(apart, _BY_CHANCE_WITHIN * within) / math.sqrt(len(rounds))
+
+
+def _in_turn(
+    competitors: Sequence[_Competitor], *groups: Sequence[_Competitor]
+) -> tuple[Variant, ...]:
+    """Time what competes in turn, there and back; and once more what is undecided in a group."""
+    _there_and_back(competitors)
+    again = [each for group in groups for each in _undecided(group)]
+    _there_and_back([each for each in competitors if each in again])
     return tuple(each.variant() for each in competitors)
+
+
+def _undecided(group: Sequence[_Competitor]) -> list[_Competitor]:
+    variants = [each.variant() for each in group]
+    again = undecided(variants)
+    return [each for each, variant in zip(group, variants, strict=True) if variant in again]
+
+
+def _there_and_back(competitors: Sequence[_Competitor]) -> None:
+    for each in (*competitors, *reversed(competitors)):
+        each.time_peak()

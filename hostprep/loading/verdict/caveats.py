@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hostprep.loading.files.model import Stages
 from hostprep.loading.measuring.disturbance import MUCH_SHARE, others_beside
@@ -52,29 +52,7 @@ def caveats_of(
                 f" the storage it is {format_number(1e3 * cold)} ms, and will be for what memory"
                 " cannot hold"
             )
-    if subject is not None and subject.batching == Batching.DATASET and not batch_size_given:
-        notes.append(
-            f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
-            " as they look: where that is wrong, --batch-size says it"
-        )
-    by_itself = subject is not None and subject.current_workers is None  # no DataLoader knows
-    if by_itself and (cost.rows_within or 0) > 1:
-        notes.append(
-            f"each item of the data set looks like a batch of {cost.rows_within} samples, and is"
-            " one sample here: if it is a batch, name a DataLoader of it with batch_size=None"
-        )
-    if cost.rows is not None and abs(cost.rows - 1) > _OTHER_ROWS:
-        notes.append(
-            f"batches come with {format_number(cost.rows)} rows for each sample that is drawn, as"
-            " where collate_fn leaves some out, or makes several of one: all rates here, and"
-            " --gpu-rate, count samples as they are drawn from the data set"
-        )
-    if any(probe.untold_workers > 1 for probe in probes):
-        notes.append(
-            "the batches of this stream are all alike, or cannot be looked into, so that nobody can"
-            " tell whether its workers share it out: unless its __iter__ asks get_worker_info(),"
-            " each of them gives all of it, and more workers only seem to gain"
-        )
+    notes += _of_batches(subject, cost, probes, batch_size_given=batch_size_given)
     if seen_before and not in_memory:
         stream = subject is not None and subject.kind == "stream"
         why = "comes in a stream, each time from its beginning" if stream else "is short"
@@ -88,6 +66,35 @@ def caveats_of(
             " contention for the storage is not in the figures"
         )
     return tuple(notes)
+
+
+def _of_batches(
+    subject: Subject | None, cost: SampleCost, probes: Sequence[Probe], *, batch_size_given: bool
+) -> Iterator[str]:
+    """Yield what is not certain of the loader's batches: what a sample is in them, and whose."""
+    if subject is not None and subject.batching == Batching.DATASET and not batch_size_given:
+        yield (
+            f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
+            " as they look: where that is wrong, --batch-size says it"
+        )
+    by_itself = subject is not None and subject.current_workers is None  # no DataLoader knows
+    if by_itself and (cost.rows_within or 0) > 1:
+        yield (
+            f"each item of the data set looks like a batch of {cost.rows_within} samples, and is"
+            " one sample here: if it is a batch, name a DataLoader of it with batch_size=None"
+        )
+    if cost.rows is not None and abs(cost.rows - 1) > _OTHER_ROWS:
+        yield (
+            f"batches come with {format_number(cost.rows)} rows for each sample that is drawn, as"
+            " where collate_fn leaves some out, or makes several of one: all rates here, and"
+            " --gpu-rate, count samples as they are drawn from the data set"
+        )
+    if any(probe.untold_workers > 1 for probe in probes):
+        yield (
+            "the batches of this stream are all alike, or cannot be looked into, so that nobody can"
+            " tell whether its workers share it out: unless its __iter__ asks get_worker_info(),"
+            " each of them gives all of it, and more workers only seem to gain"
+        )
 
 
 def _beside(host: HostShare, stages: Stages | None, probes: Sequence[Probe]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -18,7 +19,8 @@ class BootService:
     ``lost_in`` the drop-in that names it, if one does. ``overridden_by`` is a drop-in for which it
     does not stage; ``edited``: its own lines do not, ``ours`` whether hostprep wrote it at all.
     ``hindered_by`` is a setting for which it cannot stage, or may be passed over (``User=alice``),
-    and ``hindered_in`` the drop-in that has it, None for the unit."""
+    and ``hindered_in`` the drop-in that has it, None for the unit; ``held``: a condition was there
+    already when systemd last looked at it in this boot, and held."""
 
     unit: str
     systemd: bool
@@ -37,6 +39,7 @@ class BootService:
     ours: bool = True
     hindered_by: str | None = None
     hindered_in: str | None = None
+    held: bool = False
 
 
 def ask_boot(context: Context, name: str) -> BootService:
@@ -73,6 +76,21 @@ def ask_boot(context: Context, name: str) -> BootService:
     return BootService(**context.ask(f"boot service of {name}", question))
 
 
+def _held(unit: str, file: Path) -> bool:
+    """Whether the conditions of a unit held when systemd last looked, and are no newer than that.
+
+    ``file`` is what has them.
+    """
+    from hostprep.system.systemd import show_unit
+
+    looked_at, results = "ConditionTimestampMonotonic", ("ConditionResult", "AssertResult")
+    shown = show_unit(unit, (looked_at, *results))
+    if any(shown.get(each) != "yes" for each in results) or not shown.get(looked_at, "").isdigit():
+        return False
+    seconds_ago = time.monotonic() - int(shown[looked_at]) / 1e6
+    return file.stat().st_ctime < time.time() - seconds_ago
+
+
 def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
     """Return what is wrong with what a unit runs; nothing where it stages, or may."""
     from hostprep.converging.boot_command import astray, hindrance
@@ -87,8 +105,12 @@ def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
             return {}
         drop_in = None if setting.drop_in is None else str(setting.drop_in)
         ours = is_ours(unit.read_bytes())
-        said = f"{setting.name}={setting.value}"
-        return {"hindered_by": said, "hindered_in": drop_in, "ours": ours}
+        return {
+            "hindered_by": f"{setting.name}={setting.value}",
+            "hindered_in": drop_in,
+            "held": setting.name != "User" and _held(unit.name, setting.drop_in or unit),
+            "ours": ours,
+        }
     drop_in = None if found.file == unit else str(found.file)
     if found.lost_program is not None:
         return {"lost_program": found.lost_program, "lost_in": drop_in}

@@ -9,7 +9,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.memory import Headroom
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Finding, Remedy, Status
+from hostprep.readiness.model import CannotTell, Finding, Remedy, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
@@ -150,8 +150,6 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
     """Return the spec's volumes; None where there is no spec."""
     if context.spec is None:
         return None
-    from hostprep.system.accounts import owner_of
-
     if not context.spec.volumes:
         return ()
     headroom = context.headroom
@@ -172,13 +170,23 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
                 size_bytes=_wanted_bytes(volume, headroom, live, line),
                 live=live,
                 line=line,
-                owner=None if volume.owner is None else owner_of(volume.owner),
+                owner=_owner_of(volume),
                 spoiled=spoiled,
                 limited=is_limited(volume, context),
                 too_little=too_little_memory(volume, context),
             )
         )
     return tuple(looks)
+
+
+def _owner_of(volume: VolumeSpec) -> tuple[int, int] | None:
+    from hostprep.system.accounts import owner_of
+
+    try:
+        return None if volume.owner is None else owner_of(volume.owner)
+    except HostprepError as error:
+        assert error.hint is not None
+        raise CannotTell(f"{volume.path}: {error.message}", error.hint) from None
 
 
 def _spoiled(options: Sequence[str]) -> Iterator[str]:

@@ -93,6 +93,8 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     )
     status, remedy = Status.PASS, None
     measured, message = service.state or "", f"{service.unit} brings {name} back at every boot."
+    if service.hindered_by is not None:
+        message = f"{name} came back in this boot: {_setter(service)}, which held."
     if wrong is not None:
         status, (measured, message, remedy) = Status.WARN, wrong
     return Finding(
@@ -161,7 +163,7 @@ def _astray(wanted: Wanted, apply: str) -> Wrong | None:
 def _on_condition(wanted: Wanted, apply: str) -> Wrong | None:
     """Return what may be wrong where somebody has systemd start the service on a condition."""
     service = wanted.service
-    if service.hindered_by is None:
+    if service.hindered_by is None or (service.held and service.state == "ready"):
         return None
     message = (
         f"{wanted.name} may not come back after a reboot: {_setter(service)}, and where that does"
@@ -238,9 +240,9 @@ its work in this boot?
 program that it runs is gone, or it was edited, or overridden by a drop-in (`systemctl edit`), so
 that it runs something else than `hostprep restage`, or nothing, and the data set is gone after the
 next reboot; or so that it runs as another user than root (`User=`), or on a condition
-(`Condition...=`, `Assert...=`), without which systemd does not start it; or it stages from another
-source, or into another target, than the spec names by now; or it failed at this boot. Whether the
-data set is there now is HP010's business.
+(`Condition...=`, `Assert...=`), without which systemd does not start it, unless it held in this
+boot and the data set came; or it stages from another source, or into another target, than the spec
+names by now; or it failed at this boot. Whether the data set is there now is HP010's business.
 
 Other settings of a unit are not judged: `hostprep plan` shows each change of its file.
 `hostprep apply` writes and enables the units; `systemctl restart` tries one again, and

@@ -157,13 +157,15 @@ class Worker:
         total = digest.entry_term("f", path, content) if content is not None else 0
         return digest.packed(total), content, None, self._copier.lost_xattrs()
 
-    def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | None:
-        """Return a source file's entry as it is now, None where it is gone."""
+    def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | str:
+        """Return a source file's entry as it is now, or why it cannot be had."""
         directory, name = payload
         try:
             return tuple(entry_of(name, os.lstat(name, dir_fd=self._source.fd(directory))))
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno in FATAL:
+                raise
+            return copying.reason_below(error, directory, name, self._source)
 
     def _discard(self, payload: tuple[str, str]) -> None:
         """Remove an unfinished file from the target."""

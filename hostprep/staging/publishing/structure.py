@@ -18,7 +18,7 @@ from hostprep.staging.files.holding import (
     is_unholdable,
     reason_of,
 )
-from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
+from hostprep.staging.model import ITS_HARD_LINK, TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.processes.copier import FATAL
 from hostprep.staging.record import digest
@@ -40,6 +40,7 @@ def make_links(
 ) -> list[bytes]:
     """Make the hard links of the plan in the private tree and return their manifest lines."""
     records: dict[str, list[str]] = {}
+    not_copied = {problem.path: problem.reason for problem in copied.problems}
     with ExitStack() as stack:
         tree = stack.enter_context(DirCache(private.tree_fd, create=True))
         # Where the first of a group is: in caches of their own, whose descriptors stay valid
@@ -57,6 +58,8 @@ def make_links(
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
                 if is_unholdable(error):
                     reason = f"{error.strerror} (to {link.primary})"
+                elif link.kept is None and link.primary in not_copied:
+                    reason = f"{not_copied[link.primary]}{ITS_HARD_LINK}{link.primary})"
                 copied.problems.append(Skipped(path, reason, failed=True))
                 continue
             if content is not None:

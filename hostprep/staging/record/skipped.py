@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from hostprep.staging.model import Skipped
+from hostprep.staging.model import ITS_HARD_LINK, Skipped
 from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.readers import ROOT, as_kept, readers_of
 from hostprep.system.kept import made_of, parse_kept, read_kept
@@ -41,7 +41,9 @@ def keep_skipped(
 
 def nameless(item: Skipped) -> Skipped:
     """Return what all may know of it: of the reasons those that tell what helps, without names."""
-    reason = item.reason.partition(" (to ")[0] if item.cure else ""  # that of a hard link
+    reason = ""
+    if item.cure:  # of a hard link the reason names another
+        reason = item.reason.partition(" (to ")[0].partition(ITS_HARD_LINK)[0]
     return replace(item, path=NAMELESS, reason=reason)
 
 

@@ -123,6 +123,12 @@ def test_each_drift_is_found_by_its_name_and_mended(
             "ExecStart=\nExecStart=/gone/hostprep restage data",
             "has {} run /gone/hostprep, which is not there",
         ),
+        ("User=alice", "sets User=alice, and it stages as root alone"),
+        (
+            "[Unit]\nConditionPathExists=/gone",
+            "sets ConditionPathExists=/gone, and where that does not hold, systemd does not"
+            " start it",
+        ),
         ("Nice=19", None),
     ],
 )

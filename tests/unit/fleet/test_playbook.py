@@ -304,6 +304,16 @@ def test_a_limit_that_no_host_meets_is_told_without_the_comma_of_a_list() -> Non
         run_playbook("readiness", "a,b,", {}, limit=("c",))
 
 
+@pytest.mark.parametrize("kind", ["BECOME", "CONNECTION", "VAULT"])
+def test_a_file_of_passwords_that_is_not_there_is_the_callers_mistake(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"ANSIBLE_{kind}_PASSWORD_FILE", "/no such")
+    with pytest.raises(UsageError, match=r"^the password file /no such does not exist") as caught:
+        run_playbook("readiness", "a,", {})
+    assert f"ANSIBLE_{kind}_PASSWORD_FILE" in f"{caught.value.hint}"
+
+
 def test_a_run_that_breaks_off_tells_why(playbooks: Path) -> None:
     (playbooks / "broken.yml").write_text(BROKEN)
     run = run_playbook("broken", "a,b,", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from hostprep.converging.boot_command import astray
 from hostprep.converging.boot_record import BootRecord
 from hostprep.converging.boot_template import render
-from hostprep.readiness.checks._boot import ask_boot
+from hostprep.readiness.checks._boot import _held, ask_boot
 from hostprep.readiness.checks.dataset_boot import _without_links
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Level
+from hostprep.system import systemd
 
 UNIT = "hostprep-stage-data.service"
 
@@ -106,6 +108,30 @@ def test_a_setting_that_may_keep_a_service_from_staging_is_seen(
     (tmp_path / UNIT).write_text(f"{text}\n{lines}\n")
     found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
     assert (found.hindered_by, found.hindered_in, found.ours) == (hindered_by, None, True)
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "results", "held"),
+    [
+        (-1, ("yes", "yes"), True),  # looked at since
+        (60, ("yes", "yes"), False),  # somebody has written it since: it may be another
+        (-1, ("no", "yes"), False),
+        (-1, ("yes", "no"), False),
+    ],
+)
+def test_a_condition_held_where_systemd_saw_it_so(
+    seconds_ago: int,
+    results: tuple[str, str],
+    held: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = dict(zip(("ConditionResult", "AssertResult"), results, strict=True))
+    shown["ConditionTimestampMonotonic"] = str(int((time.monotonic() - seconds_ago) * 1e6))
+    monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: shown)
+    assert _held(UNIT, tmp_path) is held
+    shown.clear()  # systemd does not answer
+    assert not _held(UNIT, tmp_path)
 
 
 def test_a_drop_in_without_its_unit_is_no_hindrance(

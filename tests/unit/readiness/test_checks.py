@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,18 @@ def test_a_captured_host(case: Path) -> None:
         assert (each["threshold"] is None) == (each["threshold_from"] is None), each
         if each["status"] == "PASS":
             assert meets_its_threshold(each), "what watches the figures would raise an alarm"
+
+
+def test_of_a_user_that_nobody_made_it_is_told_which_volume_wants_it() -> None:
+    context = captured(FIXTURES / "HP003" / "fail-flags")
+    assert context.spec is not None
+    (volume,) = context.spec.volumes
+    volumes = (replace(volume, owner="nobody-of-that-name"),)
+    context.spec = replace(context.spec, volumes=volumes)
+    (finding,) = run_check(find(CHECKS, "HP003"), context)
+    assert finding.status is Status.UNKNOWN and finding.remedy is not None
+    assert finding.message == "/mnt/ram: there is no user 'nobody-of-that-name'."
+    assert "name one that is there" in finding.remedy.hint
 
 
 @pytest.mark.parametrize(

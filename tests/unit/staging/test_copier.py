@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hostprep.staging.model import GONE
 from hostprep.staging.processes import copier
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
@@ -143,3 +144,17 @@ def test_one_that_the_quick_way_fails_is_finished_with_care(
     monkeypatch.setattr(copier, "finish_new", fail)
     assert trees.copy(["a/one", "a/two"], ["a"]) == ([], [])
     assert trees.finished("a")
+
+
+def test_a_large_file_that_cannot_be_seen_is_not_said_to_be_deleted(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changed while it was copied, and is looked at before it is copied once more."""
+    assert trees.worker.do("lstat", ("a", "one"))[0] == "one"
+    assert trees.worker.do("lstat", ("a", "three")) == GONE
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "lstat", failing)
+    assert trees.worker.do("lstat", ("a", "one")) == "Input/output error"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import LET_CHOWN, NO_CHOWN, TARGET_CANNOT, Skipped
+from hostprep.staging.model import GONE, LET_CHOWN, NO_CHOWN, TARGET_CANNOT, Skipped
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.record import records
 from hostprep.staging.record.manifest import (
@@ -276,6 +276,8 @@ def test_names_of_another_run_are_not_taken_for_those_of_the_record() -> None:
             f"{TARGET_CANNOT}hard links: Too many links",
         ),
         ("the hard link to a/b failed: No such file", ""),
+        (f"{GONE} (its hard link a/b)", GONE),
+        ("Permission denied (its hard link a/b)", ""),
         (NO_CHOWN, NO_CHOWN),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.staging.files.holding import FOLDER_NAME
-from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
+from hostprep.staging.model import GONE, TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.publishing.structure import (
     directory_digest,
@@ -117,6 +117,14 @@ def test_what_was_not_copied_is_linked_to_by_nobody(published: bool, trees: Tree
     assert problem.reason.startswith("the hard link to a/one failed: it was not copied")
     assert (copied.files, copied.digest_sum) == (0, 0)
     assert not (trees.tree / "two").exists()
+
+
+def test_what_could_not_be_copied_cannot_be_linked_to_for_the_same_reason(trees: Trees) -> None:
+    copied = Copied(problems=[Skipped("a/one", GONE, failed=True)])
+    trees.link(copied)
+    first, link = copied.problems
+    assert link == Skipped("two", f"{GONE} (its hard link a/one)", failed=True)
+    assert link.cure == first.cure is not None
 
 
 def test_what_an_earlier_run_put_there_is_no_stand_in_for_a_copy(trees: Trees) -> None:

@@ -10,8 +10,31 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
-from hostprep.volumes.apply import _set_owner_and_mode
+from hostprep.volumes import apply
+from hostprep.volumes.apply import _mount, _set_owner_and_mode
+from hostprep.volumes.model import VolumeRequest
+from hostprep.volumes.plan import plan_volume
+from hostprep.volumes.records import VolumeRecord, read_record, write_record
 from tests.unit.volumes.made import fresh
+
+
+def test_who_is_stopped_before_anything_is_mounted_leaves_nothing_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    path = str(tmp_path / "volume")
+    facts = fresh(path)
+    plan = plan_volume(VolumeRequest(path, 1 << 20, force=True), facts)
+
+    def stopped(record: VolumeRecord, done: str) -> None:
+        write_record(record, done)
+        assert read_record(path) is not None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(apply, "write_record", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        _mount(plan, facts, 0)
+    assert read_record(path) is None
 
 
 def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:

@@ -501,12 +501,13 @@ def test_an_fstab_that_cannot_be_replaced_only_matters_where_it_would_be() -> No
 
 def test_an_fstab_that_a_power_cut_has_torn_is_refused_for_that() -> None:
     asked = replace(REQUEST, fstab=True)
-    torn = replace(FRESH, fstab=b"/dev/sda1 / ext4 defaults 0 1\n/dev/sd\0\0\0")
-    refusal = plan_volume(asked, torn).refusal
-    assert refusal is not None and "ends in NUL bytes" in refusal.message
-    assert refusal.hint is not None and r"sed -i 's/\x00//g' /" in refusal.hint
-    assert plan_volume(REQUEST, torn).refusal is None
-    for fstab in (b"", b"a\0b\n", b"a\0\n", LINE + b"\0\0"):  # the last is in the volume's own
+    for end in (b"/dev/sd\0\0\0", b"\0\0\0\n", b"/dev/sd\0b1\n"):
+        torn = replace(FRESH, fstab=b"/dev/sda1 / ext4 defaults 0 1\n" + end)
+        refusal = plan_volume(asked, torn).refusal
+        assert refusal is not None and "last line of fstab holds NUL bytes" in refusal.message
+        assert refusal.hint is not None and r"sed -i 's/\x00//g' /" in refusal.hint
+        assert plan_volume(REQUEST, torn).refusal is None
+    for fstab in (b"", b"a\0b\nc\n", LINE + b"\0\0"):  # the last is in the volume's own
         assert plan_volume(asked, replace(FRESH, fstab=fstab)).refusal is None
 
 
