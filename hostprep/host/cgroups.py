@@ -102,6 +102,17 @@ def memory_limits_are_hidden(root: Path = Path("/")) -> bool:
     return next(_chain(root, mount, groups[mine]), None) is None
 
 
+def read_memory_shortages(root: Path = Path("/")) -> Iterator[tuple[str, int]]:
+    """Yield each memory cgroup of version 2, the closest first, and how often its limit was met.
+
+    Its own, and not one below it: then the kernel kills a process of it.
+    """
+    for version, folder in _folders(root, "memory"):
+        times = _stat(folder / "memory.events.local").get("oom")
+        if version == 2 and times is not None:
+            yield _shown(folder, root), times
+
+
 def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
     """Return every quota of processor time above this process, the closest first."""
     quotas = []
