@@ -307,3 +307,22 @@ def test_limits_of_reads_as_both_versions_write_them(tmp_path: Path) -> None:
         ReadLimit("/sys/fs/blkio/job", "8:0", None, 9),
         ReadLimit("/sys/fs/cgroup/a.slice", "254:0", 5000000, 100),
     )
+
+
+@pytest.mark.parametrize(
+    ("allowed", "affinity"),
+    [("0-3", 2), ("0", 1), ("2-3", 2)],  # of a cpuset, as it was started, pinned by somebody
+)
+def test_what_isolcpus_takes_from_the_scheduler_is_for_who_is_pinned_there(
+    tmp_path: Path, allowed: str, affinity: int
+) -> None:
+    """A cpuset of version 2 gives it to the affinity of all that is in it, Linux 6.1 as others."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text(f"Cpus_allowed_list:\t{allowed}\n")
+    (tmp_path / "proc/self/mountinfo").write_text("")
+    (tmp_path / "sys/devices/system/cpu").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0-3\n")
+    (tmp_path / "sys/devices/system/cpu/isolated").write_text("2-3\n")
+    found = read_cpu(tmp_path)
+    assert (found.affinity, found.usable) == (affinity, affinity)
+    assert "isolcpus" in found.usable_from
