@@ -1,7 +1,7 @@
-"""What the cgroups of this process allow: memory, processor time and processes, up to the top.
+"""What the cgroups of this process allow: memory, processor time, processes, reads of disks.
 
 Versions 1 and 2, and both at once (the "hybrid" layout). Formats: cgroups(7), and the kernel's
-admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory and admin-guide/cgroup-v1/pids.
+admin-guide/cgroup-v2, and memory, pids and blkio-controller of admin-guide/cgroup-v1.
 """
 
 from __future__ import annotations
@@ -67,6 +67,19 @@ class ProcessLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLimit:
+    """A cgroup that limits what is read of a disk, by the disk's number (``254:0``).
+
+    By bytes a second, by requests a second, or both; None is no limit.
+    """
+
+    group: str
+    device: str
+    bytes_per_s: int | None
+    requests_per_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Hierarchy:
     """One mounted hierarchy and the folders of this process in it, its own first."""
 
@@ -100,6 +113,17 @@ def memory_limits_are_hidden(root: Path = Path("/")) -> bool:
     if mount is None or ".." in Path(mount.root).parts:
         return True
     return next(_chain(root, mount, groups[mine]), None) is None
+
+
+def read_memory_shortages(root: Path = Path("/")) -> Iterator[tuple[str, int]]:
+    """Yield each memory cgroup of version 2, the closest first, and how often its limit was met.
+
+    Its own, and not one below it: then the kernel kills a process of it.
+    """
+    for version, folder in _folders(root, "memory"):
+        times = _stat(folder / "memory.events.local").get("oom")
+        if version == 2 and times is not None:
+            yield _shown(folder, root), times
 
 
 def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
@@ -150,6 +174,28 @@ def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:
         limit, used = read_number(folder / "pids.max"), read_number(folder / "pids.current")
         if limit is not None and used is not None:  # "max" is none, and the top has neither
             found.append(ProcessLimit(_shown(folder, root), limit, used))
+    return tuple(found)
+
+
+def read_read_limits(root: Path = Path("/")) -> tuple[ReadLimit, ...]:
+    """Return every limit of reads above this process, the closest first."""
+    found = []
+    for version, folder in _folders(root, "blkio"):
+        limits: dict[str, dict[str, str]] = {}
+        if version == 2:
+            for line in read_lines(folder / "io.max"):
+                device, *pairs = line.split()
+                limits[device] = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        else:
+            for name, what in (("rbps", "bps"), ("riops", "iops")):
+                for line in read_lines(folder / f"blkio.throttle.read_{what}_device"):
+                    device, _, value = line.partition(" ")
+                    limits.setdefault(device, {})[name] = value.strip()
+        for device, values in limits.items():
+            most = [values.get(name, "") for name in ("rbps", "riops")]  # "max" is none
+            sizes = [int(value) if value.isdigit() else None for value in most]
+            if any(sizes):
+                found.append(ReadLimit(_shown(folder, root), device, *sizes))
     return tuple(found)
 
 

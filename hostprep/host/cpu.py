@@ -15,7 +15,8 @@ from hostprep.host.reading import NO_PROC_HINT, own_status, read_lines, read_tex
 class CpuFacts:
     """The processors of the machine and this process's share of them.
 
-    ``online`` counts logical processors; ``affinity`` those that this process may run on;
+    ``online`` counts logical processors; ``affinity`` those that this process may run on, without
+    those that the scheduler leaves alone (isolcpus=) where it may run on others too;
     ``physical_cores`` the cores under these (None where the kernel does not tell), and
     ``threads_per_core`` the most of them that share a core. ``quota`` is the tightest cgroup quota.
     ``usable`` is the smaller of affinity and quota, and ``usable_from`` says in words which it is.
@@ -41,7 +42,10 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
     if quota is not None and quota.cpus < len(allowed):
         usable, usable_from = quota.cpus, f"the quota of cgroup {quota.group}"
     elif len(allowed) < len(online):
-        usable, usable_from = float(len(allowed)), "the affinity of this process (cpuset, taskset)"
+        usable, usable_from = (
+            float(len(allowed)),
+            "the affinity of this process (cpuset, taskset, isolcpus=)",
+        )
     else:
         usable, usable_from = float(len(allowed)), "all processors that are online"
     cores = [_siblings(root, number) for number in sorted(allowed)]
@@ -84,7 +88,11 @@ def _allowed(root: Path) -> tuple[frozenset[int], frozenset[int]]:
     """Return the processors that this process may run on, and those that are online."""
     listed = parse_list(own_status(root, "Cpus_allowed_list"))
     online = online_cpus(root) or listed
-    return (listed & online) or online, online  # what is listed may be offline or never present
+    mine = (listed & online) or online  # what is listed may be offline or never present
+    # Only who is pinned there runs on what isolcpus= takes from the scheduler. A cpuset's list has
+    # it nevertheless, and so has the affinity of all that is in one.
+    isolated = parse_list(read_text(root / "sys/devices/system/cpu/isolated"))
+    return (mine - isolated) or mine, online
 
 
 def _siblings(root: Path, number: int) -> frozenset[int]:

@@ -21,6 +21,7 @@ from hostprep.probing.model import (
 from hostprep.probing.others import held_up_by_others
 from hostprep.probing.processors import held_back, held_back_in_memory
 from hostprep.probing.rates import FAILING, PASS_SHARE, TOO_LITTLE_TIME
+from hostprep.probing.read_limits import held_to
 from hostprep.probing.steady import slowed, sped_up
 from hostprep.units import format_bytes
 
@@ -79,6 +80,7 @@ def _of_file(measured: Measured) -> list[Reason]:
         if not measured.layout_holes:
             reasons += _of_cache(measured, run)
         reasons += held_back(run)
+        reasons += held_to(measured, run)
         if not measured.direct and run.load.device_bytes is None:
             text = f"{run.words} could not avoid the page cache, nor see what it gave"
             reasons.append(Reason("buffered", text, run.of))
@@ -97,6 +99,7 @@ def _of_small(measured: Measured, small: SmallFiles) -> list[Reason]:
         if not sparse:
             reasons += _not_delivered(run, run.read_bytes + run.again_bytes, least)
         reasons += held_back(run)
+        reasons += held_to(measured, run)
     if small.fault is not None:
         text = f"the storage fails: there are files that could not be read ({small.fault})"
         reasons.append(Reason(FAILING, text))

@@ -8,6 +8,7 @@ from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage
 from hostprep.host.block_health import Health
 from hostprep.host.block_link import PcieLink
+from hostprep.host.cgroups import ReadLimit
 from hostprep.units import GIB, MIB
 
 SEQUENTIAL_BLOCK_BYTES = MIB
@@ -234,7 +235,7 @@ class Measured:
     ``fio_note`` says that a pass did not end, None where all did; ``fio_fewer`` which passes were
     made in part or not at all. ``dataset_note`` says why the data set itself could not be read,
     None where it could. ``compressed``: some of the files that were here before are kept
-    compressed, or may be.
+    compressed, or may be. ``read_limits`` are those of cgroups on what the path sits on.
     """
 
     storage: PathStorage
@@ -259,6 +260,7 @@ class Measured:
     health: tuple[tuple[str, Health], ...]
     seconds: float
     fio_fewer: tuple[Fewer, ...] = ()
+    read_limits: tuple[ReadLimit, ...] = ()
 
     @property
     def fewer(self) -> tuple[Fewer, ...]:

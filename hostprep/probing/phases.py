@@ -39,6 +39,7 @@ from hostprep.probing.model import (
 from hostprep.probing.observer import Observer
 from hostprep.probing.others import PLAIN
 from hostprep.probing.passes import LEAST_SECONDS, START_SECONDS, WANTED, Passes, Read
+from hostprep.probing.read_limits import limits_of
 from hostprep.probing.readers import refusal
 from hostprep.probing.timing import Clock
 from hostprep.system import page_cache
@@ -132,6 +133,7 @@ class Phases:
             link=self.link,
             health=health_of(self.storage, self.clock),
             seconds=self.clock.passed(),
+            read_limits=limits_of(self.storage),
         )
 
     def measure_small(

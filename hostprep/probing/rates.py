@@ -14,9 +14,9 @@ PASS_SHARE = 0.9
 # Of their time: processors that are as busy as this hold back what is measured.
 CPU_FULL_AT_LEAST = 0.95
 # Doubts that can only have made a rate too low.
-CPU_SATURATED, CPU_THROTTLED = "cpu_saturated", "cpu_throttled"
+CPU_SATURATED, CPU_THROTTLED, READ_LIMITED = "cpu_saturated", "cpu_throttled", "read_limited"
 TOO_LITTLE_TIME, DISK_BUSY = "too_little_time", "disk_busy"
-_LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, TOO_LITTLE_TIME, DISK_BUSY})
+_LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, READ_LIMITED, TOO_LITTLE_TIME, DISK_BUSY})
 # And one that can only have made it too high.
 SLOWED = "slowed_down"
 _UPPER_BOUNDS = frozenset({SLOWED})

@@ -15,9 +15,10 @@ from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, timed
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.dying import MEMORY_HINT, MEMORY_RAN_OUT
 from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
-from hostprep.staging.processes.pool import MEMORY_HINT, MEMORY_RAN_OUT, Pool, TaskFailed
+from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processor_time import ProcessorMeter
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks

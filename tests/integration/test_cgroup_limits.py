@@ -187,7 +187,8 @@ def test_a_run_that_the_kernel_stops_says_so(safe_dir: Path) -> None:
         stage = ("stage", str(source), "--to", str(target), "--force")
         told = hostprep(group, *stage, expect=1)
     assert told["error"]["message"].startswith("a worker process was ended by SIGKILL")
-    assert "memory ran out" in told["error"]["hint"]
+    why = f"the memory limit of cgroup {group} was reached" if version == 2 else "memory ran out"
+    assert f": {why}, and the kernel killed it." in told["error"]["message"]
     assert "hostprep unstage" in told["error"]["hint"]
     assert not (target / "data").exists()
 

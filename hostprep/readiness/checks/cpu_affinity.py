@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.host.lists import parse_list
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Logical processors; ``online_list`` in the kernel's form, ``0-15``."""
+    """Logical processors; ``online_list`` in the kernel's form, ``0-15``.
+
+    ``isolated`` are those that the scheduler leaves alone, in the same form.
+    """
 
     affinity: int
     online: int
     online_list: str
+    isolated: str
 
 
 def look(context: Context) -> Facts:
     """Read the processors."""
     cpu = context.cpu
     listed = (context.read("sys/devices/system/cpu/online") or "").strip()
-    return Facts(cpu.affinity, cpu.online, listed or f"0-{cpu.online - 1}")
+    isolated = (context.read("sys/devices/system/cpu/isolated") or "").strip()
+    return Facts(cpu.affinity, cpu.online, listed or f"0-{cpu.online - 1}", isolated)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -40,6 +46,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
             "in the shell that starts the training. Where a cpuset holds it (Slurm, docker run"
             " --cpuset-cpus), ask for more there; if it is meant so, nothing is wrong",
         )
+        if facts.affinity + len(parse_list(facts.isolated)) >= facts.online:
+            message += f" The kernel's scheduler leaves {facts.isolated} alone (isolcpus=)."
+            remedy = Remedy(
+                hint="take isolcpus= from the kernel's command line (GRUB_CMDLINE_LINUX in"
+                " /etc/default/grub, update-grub) and reboot: to widen the affinity has nothing"
+                " moved there. If it is meant so, nothing is wrong",
+            )
     yield Finding(
         status,
         "affinity",
@@ -64,7 +77,8 @@ The processors that this process may run on (`Cpus_allowed_list`), against those
 training inherits them from the shell that starts it, and its workers from it.
 
 **WARN** they are fewer: `taskset`, a cpuset of Slurm or Docker, or a library that has pinned its
-process. All workers then share what is left.
+process. All workers then share what is left. So they do of what `isolcpus=` on the kernel's command
+line leaves: the scheduler moves nobody to the others, whatever the affinity says.
 
 `taskset --cpu-list --pid 0-15 $$` widens it for the shell; a cpuset is widened where it was set.
 """,

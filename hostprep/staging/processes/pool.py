@@ -20,23 +20,20 @@ from types import TracebackType
 from typing import Any
 
 from hostprep.errors import HostprepError, reading_hint
-from hostprep.staging.processes.channel import OUT_OF_MEMORY, Child
+from hostprep.host.memory_kills import read_memory_kills, what_ran_out
+from hostprep.staging.processes.channel import Child
 from hostprep.staging.processes.descriptors import fitting_processes, share_descriptors
+from hostprep.staging.processes.dying import death
 from hostprep.staging.processes.effort import Effort
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.serving import serve
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
-from hostprep.system.ending import how_it_ended
 from hostprep.system.forking import NoProcess
+from hostprep.system.interruption import is_interruption
 
 TICK_SECONDS = 0.1
 _STOP_SECONDS = 3.0
-MEMORY_RAN_OUT = "memory ran out in a worker process"
-MEMORY_HINT = (
-    "free some, or raise the limit (`ulimit -v`), and run the same command again: it goes on with"
-    " the copies"
-)
 
 OnResult = Callable[[Any], None]
 
@@ -77,6 +74,8 @@ class Pool:
         self._queue: deque[tuple[str, Any, OnResult]] = deque()
         self._waiting: dict[int, OnResult] = {}
         self._ticket = 0
+        self._kills = read_memory_kills() if processes else None
+        self._fatal: HostprepError | None = None
         self._effort = Effort(max(1, self._most_processes * threads))
         # How many readers are to be at work; None for all. May be changed while they work, and
         # processes are started where there are fewer.
@@ -118,7 +117,16 @@ class Pool:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._close(hurry=kind is not None)
+        try:
+            killed = self._close(hurry=kind is not None)
+        except KeyboardInterrupt:
+            if self._fatal is None or value is not self._fatal:
+                raise
+            killed = self._close(hurry=True)  # that may be why all of us are stopped, see below
+        # Where the kernel kills a process for want of memory, systemd stops the rest of its unit
+        # (OOMPolicy=), which would pass for an interruption.
+        if killed and value is not None and is_interruption(value) and self._what_ran_out():
+            raise self._told(-signal.SIGKILL) from None
 
     @property
     def pids(self) -> list[int]:
@@ -254,24 +262,20 @@ class Pool:
 
     def _death(self, member: Child) -> HostprepError:
         member.join(1)
-        code = member.exit_code
-        how = "" if code is None else f" {how_it_ended(code)}"
-        hint = "run the same command again: it goes on with the work"
-        if code == OUT_OF_MEMORY:
-            return HostprepError(f"{MEMORY_RAN_OUT} before all was done.", MEMORY_HINT)
-        if code == -signal.SIGKILL:
-            hint = (
-                "often that means that memory ran out (see dmesg); the next run takes up the work"
-            )
-            if self._job.in_ram:
-                hint += (
-                    ". Until then the memory keeps what was copied: where no more can be had,"
-                    " `hostprep unstage` of the target frees it, with all that was staged there"
-                )
-        return HostprepError(f"a worker process was ended{how} before all was done.", hint)
+        self._fatal = self._told(member.exit_code)
+        return self._fatal
 
-    def _close(self, *, hurry: bool) -> None:
-        """End the workers: after their tasks, or in a hurry after the file they are at."""
+    def _told(self, code: int | None) -> HostprepError:
+        return death(code, self._what_ran_out(), in_ram=self._job.in_ram)
+
+    def _what_ran_out(self) -> str | None:
+        return None if self._kills is None else what_ran_out(self._kills, read_memory_kills())
+
+    def _close(self, *, hurry: bool) -> bool:
+        """End the workers: after their tasks, or in a hurry after the file they are at.
+
+        Return whether somebody else has killed one.
+        """
         if self._local is not None:
             self._local.close()
         if self._journal is not None:
@@ -282,11 +286,12 @@ class Pool:
             member.stop_sending()
         deadline = time.monotonic() + _STOP_SECONDS
         late = [m for m in self._members if not m.join(max(0.0, deadline - time.monotonic()))]
+        killed = any(member.exit_code == -signal.SIGKILL for member in self._members)
         for member in late:
             member.kill(signal.SIGKILL)
         deadline = time.monotonic() + _STOP_SECONDS
         for member in late:
             member.join(max(0.0, deadline - time.monotonic()))
-        for member in self._members:
-            member.close()
-        self._members.clear()
+        while self._members:
+            self._members.pop().close()
+        return killed

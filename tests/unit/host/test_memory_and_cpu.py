@@ -13,9 +13,11 @@ from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability, knows_other_users
 from hostprep.host.cgroups import (
     MemoryLimit,
+    ReadLimit,
     memory_limits_are_hidden,
     read_cpu_quotas,
     read_memory_limits,
+    read_read_limits,
 )
 from hostprep.host.cpu import read_cpu, usable_cpus
 from hostprep.host.memory import headroom, ram_for_percent, read_headroom, read_memory
@@ -282,3 +284,45 @@ def test_whether_files_can_be_somebody_elses(
     if uid_map is not None:
         (tmp_path / "proc/self/uid_map").write_text(uid_map)
     assert knows_other_users(tmp_path) is known
+
+
+def test_limits_of_reads_as_both_versions_write_them(tmp_path: Path) -> None:
+    """As systemd and Docker set them; what limits writes alone is none."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("7:blkio:/job\n0::/a.slice/a.scope\n")
+    (tmp_path / "proc/self/mountinfo").write_text(
+        "31 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+        "32 22 0:27 / /sys/fs/blkio rw - cgroup cgroup rw,blkio\n"
+    )
+    for folder, name, text in (
+        ("cgroup/a.slice/a.scope", "io.max", "254:0 rbps=max wbps=5000000 riops=max wiops=max\n"),
+        ("cgroup/a.slice", "io.max", "254:0 rbps=5000000 wbps=max riops=100 wiops=max\n"),
+        ("blkio/job", "blkio.throttle.read_bps_device", "254:16 1048576\n"),
+        ("blkio/job", "blkio.throttle.read_iops_device", "254:16 50\n8:0 9\n"),
+    ):
+        (tmp_path / "sys/fs" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys/fs" / folder / name).write_text(text)
+    assert read_read_limits(tmp_path) == (
+        ReadLimit("/sys/fs/blkio/job", "254:16", 1048576, 50),
+        ReadLimit("/sys/fs/blkio/job", "8:0", None, 9),
+        ReadLimit("/sys/fs/cgroup/a.slice", "254:0", 5000000, 100),
+    )
+
+
+@pytest.mark.parametrize(
+    ("allowed", "affinity"),
+    [("0-3", 2), ("0", 1), ("2-3", 2)],  # of a cpuset, as it was started, pinned by somebody
+)
+def test_what_isolcpus_takes_from_the_scheduler_is_for_who_is_pinned_there(
+    tmp_path: Path, allowed: str, affinity: int
+) -> None:
+    """A cpuset of version 2 gives it to the affinity of all that is in it, Linux 6.1 as others."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text(f"Cpus_allowed_list:\t{allowed}\n")
+    (tmp_path / "proc/self/mountinfo").write_text("")
+    (tmp_path / "sys/devices/system/cpu").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/cpu/online").write_text("0-3\n")
+    (tmp_path / "sys/devices/system/cpu/isolated").write_text("2-3\n")
+    found = read_cpu(tmp_path)
+    assert (found.affinity, found.usable) == (affinity, affinity)
+    assert "isolcpus" in found.usable_from

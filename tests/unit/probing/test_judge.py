@@ -8,6 +8,7 @@ import pytest
 
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
+from hostprep.host.cgroups import ReadLimit
 from hostprep.probing.behaviour import behave
 from hostprep.probing.contradictions import contradictions
 from hostprep.probing.judge import judge
@@ -159,6 +160,7 @@ def test_invalid_wins_over_fail_and_names_no_remedies() -> None:
         ({"direct": False}, "buffered"),
         ({"small": small_files(cold=(small_run(8, 90, load=Load(0.99, None)),))}, "cpu_saturated"),
         ({"small": small_files(cold=(small_run(8, 90, load=HELD_UP),))}, "cpu_throttled"),
+        ({"read_limits": (ReadLimit("/job", "8:0", None, 100),)}, "read_limited"),
         ({"small": small_files(unreadable=3, fault="Input/output error")}, "failing"),
         ({"fio_note": "fio did not end"}, "fio_unfinished"),
         ({"small": small_files(cold=(small_run(8, 90, load=Load(0.2, 1000)),))}, "not_delivered"),
@@ -682,3 +684,20 @@ def test_shards_that_were_read_whole_are_judged_by_their_bytes() -> None:
         assert not any("shards" in remedy.action for remedy in judgement.remedies)
     images = judge(shards, profile_need("resnet50-h100"))
     assert images.judged is not None and images.judged.unit == "bytes/s"
+
+
+@pytest.mark.parametrize(
+    ("share", "codes_then"), [(0.9, {"read_limited"}), (1.3, {"read_limited"}), (2, set())]
+)
+def test_a_limit_of_reads_that_is_far_from_met_is_no_matter(
+    share: float, codes_then: set[str]
+) -> None:
+    """And what passes though it was held back passes."""
+    sequential = measured().sequential
+    assert sequential is not None
+    limit = ReadLimit("/job", "8:0", int(sequential.bytes_per_s * share), None)
+    limited = measured(read_limits=(limit,))
+    assert codes(limited) == codes_then
+    (small,) = measured(read_limits=(limit,)).small.cold[-1:]  # type: ignore[union-attr]
+    little = parse_need(f"{small.files_per_s / 2:.0f}")
+    assert judge(limited, little).verdict is Verdict.PASS

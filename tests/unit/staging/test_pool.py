@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from hostprep.errors import HostprepError
+from hostprep.host.memory_kills import MemoryKills
+from hostprep.staging.processes import pool as pool_module
 from hostprep.staging.processes.channel import Channel, Child
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
@@ -260,3 +263,66 @@ def test_a_gentle_worker_does_not_outlive_a_parent_that_is_killed(source: int) -
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
     os.close(reader)
     os.close(writer)
+
+
+def _ended_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the counters say, once a pool is made, that the limit of a cgroup was met."""
+    counts = itertools.count()
+    monkeypatch.setattr(
+        pool_module,
+        "read_memory_kills",
+        lambda: MemoryKills(kills := next(counts), {"/job": kills}),
+    )
+
+
+def test_who_is_stopped_because_the_kernel_killed_a_worker_says_so(
+    source: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd stops all of a unit then (OOMPolicy=), and may be faster than the worker's end."""
+    _ended_by_the_kernel(monkeypatch)
+
+    def killing(pool: Pool) -> Iterator[tuple[str, list[str], Callable[[object], None]]]:
+        yield "scan", ["0"], lambda _: None
+        os.kill(pool.pids[0], signal.SIGKILL)
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(
+            HostprepError, match=r"SIGKILL .*: the memory limit of cgroup /job was"
+        ) as told,
+        Pool(Job(source), processes=1) as pool,
+    ):
+        pool.run(killing(pool))
+    assert "MemoryMax=" in (told.value.hint or "")
+
+
+def test_who_is_stopped_while_a_death_is_told_tells_it_nevertheless(
+    source: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ended_by_the_kernel(monkeypatch)
+    stop, told = Child.stop_sending, []
+
+    def stopped_once(child: Child) -> None:
+        if not told:
+            told.append(child)
+            raise KeyboardInterrupt
+        stop(child)
+
+    with (
+        pytest.raises(HostprepError, match=r"SIGKILL .*: the memory limit of cgroup /job was"),
+        Pool(Job(source), processes=1) as pool,
+    ):
+        monkeypatch.setattr(Child, "stop_sending", stopped_once)
+        os.kill(pool.pids[0], signal.SIGKILL)
+        pool.submit("scan", ["0"], lambda _: None)
+        pool.run()
+    assert told
+
+
+def test_who_is_interrupted_and_lost_no_worker_says_no_more(
+    source: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's process was killed for want of memory meanwhile."""
+    _ended_by_the_kernel(monkeypatch)
+    with pytest.raises(KeyboardInterrupt), Pool(Job(source), processes=1):
+        raise KeyboardInterrupt

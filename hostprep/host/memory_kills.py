@@ -1,0 +1,41 @@
+"""Whether the kernel killed a process since then for want of memory, and whose limit that was.
+
+Formats: proc_vmstat(5), and the kernel's admin-guide/cgroup-v2 (memory.events.local).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hostprep.dataclass import dataclass
+from hostprep.host.cgroups import read_memory_shortages
+from hostprep.host.reading import read_lines
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryKills:
+    """How many processes of the machine were killed for that since the boot, whatever limit it was.
+
+    ``groups`` are the memory cgroups above this process, the closest first, and how often the
+    limit of each was met: with version 2, the other one does not tell.
+    """
+
+    machine: int
+    groups: dict[str, int]
+
+
+def read_memory_kills(root: Path = Path("/")) -> MemoryKills:
+    """Read the counters; no kills where the kernel counts none (before Linux 4.13)."""
+    pairs = map(str.split, read_lines(root / "proc/vmstat"))
+    kills = sum(int(pair[1]) for pair in pairs if pair[0] == "oom_kill")
+    return MemoryKills(kills, dict(read_memory_shortages(root)))
+
+
+def what_ran_out(before: MemoryKills, now: MemoryKills) -> str | None:
+    """Return in words what ran out since ``before``, None where nobody was killed for it."""
+    if now.machine <= before.machine:
+        return None
+    for group, times in now.groups.items():
+        if times > before.groups.get(group, times):
+            return f"the memory limit of cgroup {group} was reached"
+    return "memory ran out"

@@ -1,0 +1,42 @@
+"""Passes that a cgroup's limit of reads held back: the storage gives this rate at least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.host.block import PathStorage
+from hostprep.host.cgroups import ReadLimit, read_read_limits
+from hostprep.probing.judgement import Reason
+from hostprep.probing.model import FioRun, Measured, SmallRun
+from hostprep.probing.rates import READ_LIMITED
+from hostprep.units import format_rate
+
+# Of the limit: what comes as close to it as this, it may have held back.
+_AT_LIMIT = 0.7
+
+
+def limits_of(storage: PathStorage) -> tuple[ReadLimit, ...]:
+    """Return the limits on what a path sits on: its disks, and what is built of them."""
+    numbers = {device.number for device in (*storage.disks, *storage.devices)}
+    return tuple(limit for limit in read_read_limits() if limit.device in numbers)
+
+
+def held_to(measured: Measured, run: FioRun | SmallRun) -> Iterator[Reason]:
+    """Yield that a pass read as much as a cgroup lets through. Pure."""
+    seconds = run.load.seconds or run.seconds or 1
+    bytes_per_s = max(run.bytes_per_s, (run.load.device_bytes or 0) / seconds)
+    requests_per_s = (run.load.requests or 0) / seconds
+    if isinstance(run, FioRun):
+        requests_per_s = max(requests_per_s, run.iops)
+    for limit in measured.read_limits:
+        held = []
+        if limit.bytes_per_s is not None and bytes_per_s >= _AT_LIMIT * limit.bytes_per_s:
+            held.append(format_rate(limit.bytes_per_s))
+        if limit.requests_per_s is not None and requests_per_s >= _AT_LIMIT * limit.requests_per_s:
+            held.append(f"{limit.requests_per_s:,} requests/s")
+        if held:
+            text = (
+                f"cgroup {limit.group} lets no more than {' and '.join(held)} be read of device"
+                f" {limit.device} during {run.words}: the storage may give more"
+            )
+            yield Reason(READ_LIMITED, text, run.of)
