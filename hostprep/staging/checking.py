@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from hostprep.staging.batches import BATCH_BYTES, pack_batches
-from hostprep.staging.model import Differing, Recorded, Skipped, Totals
+from hostprep.staging.model import READ_BACK, Differing, Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.job import Job
@@ -99,7 +99,7 @@ def check_written(
     _withdraw(still, private, copied)
     copied.hole_bytes = max(0, copied.hole_bytes - sum(holes.get(path, 0) for path in still))
     for path, reason in still.items():
-        copied.problems.append(Skipped(path, f"read back, it {reason}, twice", failed=True))
+        copied.problems.append(Skipped(path, f"{READ_BACK}, it {reason}, twice", failed=True))
 
 
 def _check_private(

@@ -7,6 +7,8 @@ the root itself is ``""``.
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from dataclasses import field
 from enum import StrEnum
@@ -161,6 +163,7 @@ GONE = "is not there any more: it was deleted since it was listed"
 # Behind the reason of what is another name of a file, whose own reason that is.
 ITS_HARD_LINK = " (its hard link "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
+READ_BACK = "read back"
 _QUIET = "let nothing write to the source meanwhile"
 # What mends it where it is not the source that has to be mended, by what the reason begins with.
 CURES = {
@@ -170,6 +173,9 @@ CURES = {
     FILE_SIZE_LIMIT: "have that limit raised (of a service: LimitFSIZE=)",
     CHANGED_TWICE: _QUIET,
     GONE: _QUIET,
+    READ_BACK: "see what changes what is written to the target: its disk (`dmesg`), or somebody",
+    # A target whose disk has gone answers each file so, as a source does.
+    os.strerror(errno.EIO): "mend the disk that fails, the source's or the target's (`dmesg`)",
 }
 
 

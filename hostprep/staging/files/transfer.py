@@ -16,7 +16,7 @@ import xxhash
 from hostprep.staging.files.holes import next_data
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.zeros import add_zeros, hasher_after
-from hostprep.staging.model import CHANGED_TWICE, RANGE_BYTES, Entry, Verify
+from hostprep.staging.model import CHANGED_TWICE, RANGE_BYTES, READ_BACK, Entry, Verify
 from hostprep.system.limits import address_space_left
 
 # What is written at once: a huge page, which the kernel would fill with zeros for less than all of
@@ -45,7 +45,7 @@ class WrongSize(Changed):
 class Differs(Exception):
     """What was read back from the target is not what was written."""
 
-    twice = "read back differently from what was written, twice"
+    twice = f"{READ_BACK} differently from what was written, twice"
 
 
 def new_buffer() -> memoryview:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from hostprep.staging.failures import failed
-from hostprep.staging.model import StageRequest
+from hostprep.staging.files.transfer import Differs
+from hostprep.staging.model import Skipped, StageRequest
+from hostprep.staging.shortfall import cure_of
 from hostprep.system.bounded import QuestionFailed
 
 REQUEST = StageRequest(source="/srv/data", name="data", parent="/mnt/ram", volume_size_bytes=None)
@@ -20,6 +24,27 @@ def test_what_helps_against_a_child_that_gave_no_answer_is_said() -> None:
 
 
 def test_what_the_kernel_refused_is_named_with_the_folder_it_is_below() -> None:
-    error = failed(OSError(errno.EIO, "Input/output error", "a/b"), REQUEST)
-    assert "Input/output error (a/b, below /mnt/ram); the source was not touched." in error.message
+    error = failed(OSError(errno.ENOTDIR, "Not a directory", "a/b"), REQUEST)
+    assert "Not a directory (a/b, below /mnt/ram); the source was not touched." in error.message
     assert error.hint == GENERAL
+
+
+# As ext4 has it at the flush to a disk that fails, and after it, mounted for writing as before.
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.ENODEV])
+def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
+    error = failed(OSError(number, "says the kernel", ".hostprep-data"), REQUEST)
+    assert error.hint is not None
+    assert "`dmesg`" in error.hint
+    assert error.hint.endswith(GENERAL)
+
+
+def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> None:
+    cure = cure_of([Skipped("a/1", "Input/output error", failed=True)])
+    assert cure == "mend the disk that fails, the source's or the target's (`dmesg`)"
+    assert cure_of([Skipped("a/1", "Permission denied", failed=True)]) == "mend the source"
+
+
+def test_a_target_that_gives_back_other_data_is_not_called_the_sources_fault() -> None:
+    for reason in ("read back, it has other content, twice", Differs.twice):
+        cure = cure_of([Skipped("a/1", reason, failed=True)])
+        assert cure.startswith("see what changes what is written to the target")

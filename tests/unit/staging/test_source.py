@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from pathlib import Path
 
@@ -45,6 +46,18 @@ def test_a_source_that_is_closed_says_what_helps(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(HostprepError, match="nothing was changed") as caught, open_source("/a"):
         pass
     assert caught.value.hint == "run it as one who may read it"
+
+
+def test_of_a_source_whose_file_system_was_shut_down_the_kernel_tells_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def shut_down(*args: object, **more: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "open", shut_down)
+    with pytest.raises(HostprepError, match="cannot be opened") as caught, open_source("/a"):
+        pass
+    assert caught.value.hint is not None and "dmesg" in caught.value.hint
 
 
 @pytest.mark.parametrize(
