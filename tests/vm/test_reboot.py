@@ -20,7 +20,7 @@ datasets:
 """
 _PREPARE = f"""
 set -e
-mkfs.ext4 -q -L data /dev/vdb
+mkfs.ext4 -q -L data /dev/disk/by-id/virtio-data
 mkdir /srv/disk
 echo 'LABEL=data /srv/disk ext4 defaults,nofail 0 2' >>/etc/fstab
 mount /srv/disk
@@ -38,7 +38,7 @@ _CUTS_SECONDS = (2.0, 4.0, 6.0, 8.0, 11.0)
 
 @pytest.fixture(scope="module", autouse=True)
 def prepared(vm: Machine) -> None:
-    vm.add_disk("data", megabytes=512)
+    vm.add_disk("data", "virtio-blk-pci,serial=data", megabytes=512)
     vm.start()
     vm.ssh(_PREPARE)
 

@@ -60,7 +60,7 @@ def make_image(folder: Path, public_key: str) -> Image:
     for path, content in {
         "etc/hostname": "vm\n",
         "etc/hosts": "127.0.0.1 localhost\n127.0.1.1 vm\n",
-        "etc/fstab": "# made by hand\n/dev/vda / ext4 defaults 0 1\n",
+        "etc/fstab": "# made by hand\nLABEL=root / ext4 defaults 0 1\n",
         "etc/systemd/network/10-all.network": "[Match]\nName=en*\n\n[Network]\nDHCP=ipv4\n",
         "root/.ssh/authorized_keys": public_key,
     }.items():
@@ -74,7 +74,7 @@ def make_image(folder: Path, public_key: str) -> Image:
     script = f"""
         mount -t overlay -o lowerdir="$1",upperdir="$2",workdir="$3" vm "$4"
         {_INSTALL.format(root='"$4"', wheels='"$5"', words="--force-reinstall --no-deps")}
-        mke2fs -q -t ext4 -d "$4" "$6"
+        mke2fs -q -t ext4 -L root -d "$4" "$6"
     """
     _in_a_namespace(script, base, upper, work, root, wheels, disk)
     boot = base / "boot"

@@ -65,7 +65,7 @@ class Machine:
                  "-smp", "2", "-m", f"{self.memory_bytes >> 20}M", "-nodefaults",
                  "-display", "none", "-no-reboot", "-serial", "stdio",
                  "-kernel", self.image.kernel, "-initrd", self.image.initrd,
-                 "-append", "root=/dev/vda rw console=ttyS0",
+                 "-append", "root=LABEL=root rw console=ttyS0",
                  "-drive", f"file={own},if=virtio,format=qcow2",
                  "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self._port}-:22",
                  "-device", "virtio-net-pci,netdev=net", *self.devices],
