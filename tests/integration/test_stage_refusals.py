@@ -682,6 +682,27 @@ def test_a_closed_stdin_changes_nothing(source: Path, target: Path) -> None:
     assert differences(source, target / "data", owners=True) == []
 
 
+@pytest.mark.parametrize("where", ["--to", "--to-tmpfs"])
+def test_what_cannot_be_remembered_is_not_begun_as_in_a_read_only_container(
+    where: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed = safe_dir / "fixed"
+    fixed.mkdir()
+    mount("-t", "tmpfs", "-o", "ro,mode=0755", "fixed", fixed)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(fixed / "hostprep"))
+    place = safe_dir / "new"
+    to: tuple[str | Path, ...] = ("--to", place)
+    if where == "--to-tmpfs":
+        to = ("--to-tmpfs", "64M", "--at", place, "--reserve", "0")
+    for more in (("--dry-run",), ()):
+        told = hostprep("stage", source, *to, *more, expect=5)["error"]
+        assert f"{fixed} is mounted read-only; nothing was changed." in told["message"]
+        assert "HOSTPREP_STATE_DIR=DIR" in told["hint"]
+        assert not place.exists()
+    unmount(fixed)
+    hostprep("stage", source, *to)
+
+
 def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
