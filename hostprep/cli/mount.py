@@ -63,7 +63,7 @@ def mount(
     """Mount a sized tmpfs, or change one; what is in it stays."""
     from hostprep.system.accounts import owner_of
     from hostprep.system.state import check_own_records
-    from hostprep.volumes.apply import apply_volume
+    from hostprep.volumes.apply import apply_volume, lacking_right
     from hostprep.volumes.facts import gather
     from hostprep.volumes.model import VolumeRequest
     from hostprep.volumes.plan import plan_volume
@@ -105,7 +105,15 @@ def mount(
     if as_json:
         emit_json("mount", _fields(plan, live, dry_run=dry_run))
         return
-    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run, for_root=True)
+    lacking = lacking_right(plan)
+    show_plan(
+        plan.changes,
+        plan.unchanged,
+        plan.warnings,
+        dry_run=dry_run,
+        for_root=True,
+        lacking=lacking,
+    )
     if live is not None:
         emit_text(f"now: {volume_line(live)}" if dry_run else volume_line(live))
 

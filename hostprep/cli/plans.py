@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hostprep.cli.output import emit_text, printable, warn
+from hostprep.errors import HostprepError, without_claim
 
 if TYPE_CHECKING:
     from hostprep.volumes.model import Change, LiveVolume, Unchanged
@@ -37,10 +38,11 @@ def show_plan(
     *,
     dry_run: bool,
     for_root: bool = False,
+    lacking: HostprepError | None = None,
 ) -> None:
     """Print a plan, or what was done, for people: the steps on stdout, the warnings on stderr.
 
-    ``for_root``: only root can carry it out.
+    ``for_root``: only root can carry it out; ``lacking`` is what root itself has not got for it.
     """
     for warning in warnings:
         warn(warning)
@@ -53,14 +55,17 @@ def show_plan(
         emit_text("nothing to do")
     elif dry_run:
         if for_root:
-            tell_of_root()
+            tell_of_root(lacking)
         emit_text("dry run: nothing was changed")
 
 
-def tell_of_root() -> None:
-    """Say what an ordinary user lacks to carry out the plan that was shown."""
+def tell_of_root(lacking: HostprepError | None = None) -> None:
+    """Say what an ordinary user, or root in a container, lacks to carry out what was shown."""
     if os.geteuid() != 0:
         emit_text("root: needed for that: run it with sudo")
+    elif lacking is not None:
+        emit_text(printable(f"root: {without_claim(lacking.message)}"))
+        emit_text(printable(f"  -> {lacking.hint}"))
 
 
 def volume_fields(live: LiveVolume) -> dict[str, Any]:

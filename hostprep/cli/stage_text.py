@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
 from hostprep.cli.output import emit_text, printable, say, warn
-from hostprep.cli.stage_fields import needs_root, unwritable, updates_roots, warnings_of
-from hostprep.errors import HostprepError
+from hostprep.cli.stage_fields import (
+    lacks_right,
+    needs_root,
+    unwritable,
+    updates_roots,
+    warnings_of,
+)
+from hostprep.errors import HostprepError, without_claim
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.units import PAGE_BYTES, format_bytes, format_count, format_rate, format_seconds
 
@@ -154,6 +160,9 @@ def _show_rights(plan: StagePlan) -> None:
     """Say what this user lacks for a run of their own."""
     if updates_roots(plan):
         emit_text("  root: it was staged by root: run it with sudo, or choose another --name")
+    elif os.geteuid() == 0 and (lacking := lacks_right(plan)):
+        emit_text(printable(f"  root: {without_claim(lacking.message)}"))
+        emit_text(printable(f"    -> {lacking.hint}"))
     elif needs_root(plan):
         emit_text("  root: needed for a tmpfs volume: run it with sudo")
     if path := unwritable(plan):

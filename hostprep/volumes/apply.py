@@ -60,8 +60,7 @@ def apply_volume(
     if not plan.changes and plan.live is not None and os.geteuid() != 0:
         return AppliedVolume(plan, plan.live)
     need_root(f"mounting on {plan.request.path}")
-    mounts = plan.mount or plan.remount_options is not None
-    if mounts and (problem := mounting_problem(plan.request.path)):
+    if problem := lacking_right(plan):
         raise problem
     purpose = f"mount {plan.request.path}"
     with lock(LOCK, purpose=purpose, on_wait=on_wait, handed_on=True) as descriptor:
@@ -94,6 +93,12 @@ def need_root(what: str) -> None:
             "run it with sudo; without root, /dev/shm is a tmpfs that you can use, but a logout"
             " may clear it (logind's RemoveIPC)",
         )
+
+
+def lacking_right(plan: VolumePlan) -> HostprepError | None:
+    """Return why root in a container cannot carry out the plan; a dry run says so too."""
+    mounts = plan.mount or plan.remount_options is not None
+    return mounting_problem(plan.request.path) if mounts else None
 
 
 def mounting_problem(path: str) -> HostprepError | None:

@@ -215,6 +215,11 @@ def test_root_that_may_not_mount_as_in_a_container_is_told_what_works_there(
     assert "nothing was changed" in told["message"]
     assert "--to /dev/shm" in told["hint"] and f"--tmpfs {point}:size=" in told["hint"]
     assert "emptyDir of medium Memory" in told["hint"]
+    line = [*as_in_a_container, *HOSTPREP, *wanted, "--dry-run"]
+    shown = subprocess.run(line, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert f"root: mounting on {point} needs CAP_SYS_ADMIN" in shown.stdout
+    assert told["hint"] in shown.stdout
     assert not os.path.exists(point)
     # A volume of the host that the container was given is used as it is, and not changed.
     hostprep(*wanted)

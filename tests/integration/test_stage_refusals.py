@@ -682,6 +682,39 @@ def test_a_closed_stdin_changes_nothing(source: Path, target: Path) -> None:
     assert differences(source, target / "data", owners=True) == []
 
 
+@pytest.mark.parametrize("where", ["--to", "--to-tmpfs"])
+def test_what_cannot_be_remembered_is_not_begun_as_in_a_read_only_container(
+    where: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed = safe_dir / "fixed"
+    fixed.mkdir()
+    mount("-t", "tmpfs", "-o", "ro,mode=0755", "fixed", fixed)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(fixed / "hostprep"))
+    place = safe_dir / "new"
+    to: tuple[str | Path, ...] = ("--to", place)
+    if where == "--to-tmpfs":
+        to = ("--to-tmpfs", "64M", "--at", place, "--reserve", "0")
+    for more in (("--dry-run",), ()):
+        told = hostprep("stage", source, *to, *more, expect=5)["error"]
+        assert f"{fixed} is mounted read-only; nothing was changed." in told["message"]
+        assert "HOSTPREP_STATE_DIR=DIR" in told["hint"]
+        assert not place.exists()
+    unmount(fixed)
+    hostprep("stage", source, *to)
+
+
+def test_a_dry_run_tells_root_that_may_not_mount_as_in_most_containers(
+    source: Path, safe_dir: Path
+) -> None:
+    as_in_a_container = ("setpriv", "--bounding-set=-sys_admin", "--")
+    to = ("--to-tmpfs", "64M", "--at", safe_dir / "v", "--reserve", "0", "--dry-run")
+    assert hostprep("stage", source, *to, prefix=as_in_a_container)["needs_root"]
+    shown = run_hostprep("stage", source, *to, prefix=as_in_a_container)
+    assert (shown.returncode, "root: mounting on" in shown.stdout) == (0, True)
+    assert not hostprep("stage", source, *to)["needs_root"]
+    assert "root:" not in run_hostprep("stage", source, *to).stdout
+
+
 def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
