@@ -43,7 +43,8 @@ def no_answer(words: str, cure: str = "`umount --lazy --force` takes it away") -
 def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
     """Return when all of ``paths`` have answered, if only with an error.
 
-    That is at once where no network file system and no automount is there. ``note`` is told who keeps us waiting.
+    That is at once where no network file system and no automount is there. ``note`` is told who
+    keeps us waiting.
     """
     if not _may_hang():
         return
