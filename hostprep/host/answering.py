@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hostprep.errors import Inconclusive
 from hostprep.host.block import is_remote
-from hostprep.host.mounts import read_mounts
+from hostprep.host.mounts import lies_in, read_mounts
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.forking import NoProcess
 
@@ -43,7 +43,8 @@ def no_answer(words: str, cure: str = "`umount --lazy --force` takes it away") -
 def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
     """Return when all of ``paths`` have answered, if only with an error.
 
-    That is at once where no network file system is mounted. ``note`` is told who keeps us waiting.
+    That is at once where no network file system and no automount is there. ``note`` is told who
+    keeps us waiting.
     """
     if not _may_hang():
         return
@@ -60,7 +61,7 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
 def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]:
     """Return those of ``paths`` that have not answered in time, all asked side by side.
 
-    None at once where no network file system is mounted.
+    None at once where no network file system and no automount is there.
     """
     if not paths or not _may_hang():
         return frozenset()
@@ -85,8 +86,13 @@ def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]
 
 
 def _may_hang() -> bool:
-    # Where the path leads by symlinks is not looked at: that alone may hang.
-    return any(map(is_remote, read_mounts()))
+    # Where the path leads by symlinks is not looked at: that alone may hang. Who looks into an
+    # automount waits for its server too, before there is a mount of that. The one that systemd
+    # keeps below /proc on each host waits for none.
+    return any(
+        is_remote(mount) or (mount.fstype == "autofs" and not lies_in(mount.target, "/proc"))
+        for mount in read_mounts()
+    )
 
 
 def _touch(path: str) -> None:

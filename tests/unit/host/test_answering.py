@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from hostprep.host import answering
+from hostprep.host.mounts import parse_mountinfo
 
 
 def test_without_a_further_process_nothing_is_refused(
@@ -22,3 +24,16 @@ def test_without_a_further_process_nothing_is_refused(
     told: list[str] = []
     answering.wait_for_answers([str(tmp_path)], told.append)
     assert told == []
+
+
+_BINFMT = b"31 24 0:29 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw,fd=29\n"
+_AUTOMOUNT = b"67 1 0:44 / /n/auto rw,relatime - autofs systemd-1 rw,fd=57,timeout=30,direct\n"
+
+
+@pytest.mark.parametrize(("mounted", "asked"), [(_BINFMT, False), (_BINFMT + _AUTOMOUNT, True)])
+def test_an_automount_is_asked_before_its_server_has_mounted_anything(
+    mounted: bytes, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "read_mounts", lambda: parse_mountinfo(mounted))
+    monkeypatch.setattr(answering, "_touch", lambda path: time.sleep(60))
+    assert answering.silent_ones(["/n/auto/data"], 0.2) == ({"/n/auto/data"} if asked else set())
