@@ -143,6 +143,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *link_warnings(facts, fstab_changes),
             *_size_warnings(request),
             *_sight_warnings(facts),
+            *_above_warnings(facts),
         ),
         budget=budget,
         size_bytes=size_bytes,
@@ -289,6 +290,16 @@ def _sight_warnings(facts: VolumeFacts) -> tuple[str, ...]:
     return (
         f"this process has mounts of its own, as a service with PrivateTmp= or ProtectSystem= has:"
         f" {facts.path} is seen by it and what it starts alone, and is gone when they end",
+    )
+
+
+def _above_warnings(facts: VolumeFacts) -> tuple[str, ...]:
+    entry = facts.unmounted_above
+    if entry is None:
+        return ()
+    return (
+        f"line {entry.line_number} of fstab mounts {entry.described} on {entry.simple_target}, which"
+        " is not mounted now: once it is, it hides the volume; mount it first",
     )
 
 
