@@ -9,6 +9,7 @@ from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count, lost_unit
 from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts, check_in_sight
+from hostprep.volumes.fstab import shown
 from hostprep.volumes.fstab_plan import fstab_warnings, link_warnings, plan_fstab
 from hostprep.volumes.model import (
     FLAGS,
@@ -298,8 +299,8 @@ def _above_warnings(facts: VolumeFacts) -> tuple[str, ...]:
     if entry is None:
         return ()
     return (
-        f"line {entry.line_number} of fstab mounts {entry.described} on {entry.simple_target}, which"
-        " is not mounted now: once it is, it hides the volume; mount it first",
+        f"line {entry.line_number} of fstab mounts {entry.described} on {shown(entry.simple_target)},"
+        " where nothing is mounted now: once it is, it hides the volume; mount it first",
     )
 
 
