@@ -299,8 +299,9 @@ def _above_warnings(facts: VolumeFacts) -> tuple[str, ...]:
     if entry is None:
         return ()
     return (
-        f"line {entry.line_number} of fstab mounts {entry.described} on {shown(entry.simple_target)},"
-        " where nothing is mounted now: once it is, it hides the volume; mount it first",
+        f"line {entry.line_number} of fstab mounts {entry.described} on"
+        f" {shown(entry.simple_target)}, where nothing is mounted now: once it is, it hides the"
+        " volume; mount it first",
     )
 
 
