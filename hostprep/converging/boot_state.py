@@ -165,8 +165,10 @@ def absent_mount(record: BootRecord, mounts: Iterable[Mount]) -> str | None:
         return f"the file system of its source, {record.source_mount}, is not mounted"
     target = record.volume or record.target_mount
     if target is not None and mount_at(target, mounts) is None:
-        what = "its volume" if record.volume else "the file system of its target,"
-        return f"{what} {target} is not mounted"
+        what = f"its volume {target}"
+        if record.volume is None:
+            what = f"the file system of its target, {target},"
+        return f"{what} is not mounted"
     return None
 
 

@@ -40,7 +40,8 @@ class VolumeFacts:
     ``seen_by`` is a process in whose mount namespace the volume is, where it is not in ours.
     ``out_of_reach``: it was mounted in another container, or outside of ours, and what is mounted
     there cannot be seen. ``stays_here``: what is mounted now, this process and its children alone
-    will see.
+    will see. ``unmounted_above`` is the line in fstab of what belongs on a directory above, and is
+    not mounted.
     """
 
     path: str
@@ -63,6 +64,7 @@ class VolumeFacts:
     out_of_reach: bool = False
     stays_here: bool = False
     unlimited: tuple[str, ...] = ()
+    unmounted_above: FstabEntry | None = None
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -130,6 +132,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         out_of_reach=_is_out_of_reach(record, boot, root),
         stays_here=mount is None and stays_here(path, root),
         unlimited=tuple(each.path for each in others if not each.size_bytes),
+        unmounted_above=_unmounted_above(path, mounts, fstab or b""),
     )
 
 
@@ -185,6 +188,15 @@ def _seen_by(path: str, device: str | None, root: Path) -> int | None:
         ),
         None,
     )
+
+
+def _unmounted_above(path: str, mounts: Sequence[Mount], fstab: bytes) -> FstabEntry | None:
+    for entry in entries(fstab):
+        # A volume of our own is mounted before what lies in it.
+        above = path.startswith(f"{entry.simple_target}/") and not entry.is_ours
+        if above and mount_at(entry.simple_target, mounts) is None:
+            return entry
+    return None
 
 
 def is_volume(mount: Mount) -> bool:

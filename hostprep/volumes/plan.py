@@ -9,6 +9,7 @@ from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count, lost_unit
 from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts, check_in_sight
+from hostprep.volumes.fstab import shown
 from hostprep.volumes.fstab_plan import fstab_warnings, link_warnings, plan_fstab
 from hostprep.volumes.model import (
     FLAGS,
@@ -143,6 +144,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *link_warnings(facts, fstab_changes),
             *_size_warnings(request),
             *_sight_warnings(facts),
+            *_above_warnings(facts),
         ),
         budget=budget,
         size_bytes=size_bytes,
@@ -289,6 +291,17 @@ def _sight_warnings(facts: VolumeFacts) -> tuple[str, ...]:
     return (
         f"this process has mounts of its own, as a service with PrivateTmp= or ProtectSystem= has:"
         f" {facts.path} is seen by it and what it starts alone, and is gone when they end",
+    )
+
+
+def _above_warnings(facts: VolumeFacts) -> tuple[str, ...]:
+    entry = facts.unmounted_above
+    if entry is None:
+        return ()
+    return (
+        f"line {entry.line_number} of fstab mounts {entry.described} on"
+        f" {shown(entry.simple_target)}, where nothing is mounted now: once it is, it hides the"
+        " volume; mount it first",
     )
 
 

@@ -117,7 +117,7 @@ def test_a_note_brings_its_own_hint() -> None:
 def test_a_target_directory_has_a_mount_of_its_own() -> None:
     record = dataclasses.replace(RECORD, volume=None, volume_size_bytes=None, target_mount="/nvme")
     found = judge(record, AFTER_BOOT)
-    assert "the file system of its target, /nvme is not mounted" in found.reason
+    assert "the file system of its target, /nvme, is not mounted" in found.reason
 
 
 @pytest.mark.parametrize(

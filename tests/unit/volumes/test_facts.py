@@ -145,6 +145,27 @@ def test_what_was_mounted_in_another_container_may_be_there_in_this_boot_alone(
     assert gather(PATH, root).out_of_reach is away
 
 
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        (b"LABEL=late /mnt/late-none/ ext4 nofail 0 2\n", True),  # its disk came too late
+        (b"LABEL=late /mnt/late ext4 nofail 0 2\n", False),
+        (b"/dev/vda / ext4 defaults 0 1\n/dev/vdb none swap sw 0 0\n", False),
+        (b"x /mnt/other-none tmpfs defaults 0 0\n", False),  # it is mounted
+        (set_volume(b"", path="/mnt/late-none", options=("size=1g",)), False),
+    ],
+)
+def test_a_mount_above_that_is_to_come_is_told_for_it_would_hide_the_volume(
+    line: bytes, warned: bool, root: Path, own_state: Path
+) -> None:
+    (own_state / "fstab").write_bytes(line)
+    above = "/mnt/other-none" if b"other-none" in line else "/mnt/late-none"
+    entry = gather(f"{above}/volume", root).unmounted_above
+    assert (entry is not None) is warned
+    told = plan_volume(VolumeRequest("/x", 1 << 20), replace(fresh("/x"), unmounted_above=entry))
+    assert any("once it is, it hides the volume" in each for each in told.warnings) is warned
+
+
 def test_an_fstab_that_cannot_be_read_matters_to_who_edits_it(root: Path, own_state: Path) -> None:
     (own_state / "fstab").mkdir()
     found = gather(PATH, root)
