@@ -96,6 +96,10 @@ def one_line(text: str) -> str:
     )
 
 
+class Stopped(HostprepError):
+    """Stopped from outside, for a reason that is known: nothing else is to be begun after it."""
+
+
 class UsageError(HostprepError):
     """The command line or an input file is wrong; nothing was started."""
 

@@ -167,7 +167,8 @@ def _small(measured: Measured, judgement: Judgement) -> str:
             early = f"{format_number(run.early_files_per_s)} files/s"
             lines.append(f"    at first it was {early}: it did not last")
     cold = {run.readers: run.files_per_s for run in small.cold}
-    if any(run.files_per_s < cold.get(run.readers, 0.0) for _, run in shown):
+    in_memory = judgement.behaviour is Behaviour.MEMORY
+    if not in_memory and any(run.files_per_s < cold.get(run.readers, 0.0) for _, run in shown):
         lines.append(
             "  memory gave them no faster than cold: processors bind both, or had more to do then"
         )

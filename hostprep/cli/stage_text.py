@@ -55,8 +55,7 @@ def _plan_lines(plan: StagePlan) -> list[str]:
             lines += _more_than_asked(plan) or [as_it_is]
     else:
         lines += _made_for(request.parent)
-    others = files.resumed.files or files.kept.files or files.delete or files.links
-    if files.copied.files or not others:
+    if files.copied.files or not (files.resumed.files or files.delete or files.links):
         size = format_bytes(files.copied.bytes)
         lines.append(f"  copy: {format_count(files.copied.files, 'file')}, {size}")
     lines += check_lines(files.differing)

@@ -30,7 +30,12 @@ def unmount(
 ) -> None:
     """Unmount a volume of hostprep's that is empty and unused."""
     from hostprep.system.state import check_own_records
-    from hostprep.volumes.removal import UnmountRequest, apply_unmount, gather_and_plan_unmount
+    from hostprep.volumes.removal import (
+        UnmountRequest,
+        apply_unmount,
+        gather_and_plan_unmount,
+        unmounting_problem,
+    )
 
     request = UnmountRequest(absolute(path), fstab=fstab, discard_data=discard_data)
     plan = gather_and_plan_unmount(request)
@@ -45,4 +50,11 @@ def unmount(
         was = None if plan.live is None else volume_fields(plan.live)
         emit_json("unmount", {**fields, "volume": was})
         return
-    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run, for_root=True)
+    show_plan(
+        plan.changes,
+        plan.unchanged,
+        plan.warnings,
+        dry_run=dry_run,
+        for_root=True,
+        lacking=unmounting_problem(plan.path) if plan.unmount else None,
+    )

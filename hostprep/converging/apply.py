@@ -20,6 +20,7 @@ from hostprep.errors import (
     HostprepError,
     Interrupted,
     Refused,
+    Stopped,
     claim_of_it,
     reading_hint,
     without_claim,
@@ -113,6 +114,10 @@ def _carry_out(plan: HostPlan, observer: Observer) -> _SoFar:
         try:
             if came := each.task.carry_out(observer):
                 so_far.staged.append(came)
+        except Stopped as error:
+            why = without_claim(error.message).removesuffix(".")
+            words = f"stopped at {each.kind} {each.subject}: {why}"
+            raise _cut_short(HostprepError, words, error.hint, so_far) from None
         except (HostprepError, OSError) as error:
             problem = Problem.of(each.kind, each.subject, _in_words(error))
             failed[each.key] = _of_it(problem)

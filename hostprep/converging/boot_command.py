@@ -63,7 +63,7 @@ def hindrance(unit: Path) -> UnitSetting | None:
             in_force.pop(kind, None)
         else:
             in_force[kind] = each
-    return next(iter(in_force.values()), None)
+    return in_force.get("User") or next(iter(in_force.values()), None)
 
 
 def _may_stage(command: UnitCommand) -> bool:

@@ -210,16 +210,12 @@ def _overruled(name: str, unit: Path, installed: Installed | None) -> tuple[Unch
 
 
 def _hindered(name: str, found: UnitSetting | None) -> tuple[Unchanged, ...]:
-    """Say for which setting in a drop-in it does not stage, or may not."""
-    if found is None or found.drop_in is None:
+    """Say for which user in a drop-in it does not stage; a condition may hold, as HP013 tells."""
+    if found is None or found.drop_in is None or found.name != "User":
         return ()
-    comes = "may not come back at boot"
-    then = "where that does not hold, systemd does not start it"
-    if found.name == "User":
-        comes, then = "does not come back at boot", "it stages as root alone"
     reason = (
-        f"it {comes}: the drop-in {found.drop_in}, which stays as it is, sets"
-        f" {found.name}={found.value}, and {then}; take that line out, then"
+        f"it does not come back at boot: the drop-in {found.drop_in}, which stays as it is, sets"
+        f" User={found.value}, and it stages as root alone; take that line out, then"
         " `systemctl daemon-reload`"
     )
     return (Unchanged(Kind.BOOT, name, reason, as_wanted=False),)

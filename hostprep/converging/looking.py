@@ -17,7 +17,7 @@ from hostprep.converging.dataset_words import (
 from hostprep.converging.datasets import DatasetLook
 from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, Stopped
 from hostprep.host.answering import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.model import StageRequest
@@ -68,6 +68,8 @@ class Looker:
                 source=source,
                 origin=source,
             )
+        except Stopped:
+            raise
         except HostprepError as problem:
             return DatasetLook(spec, spec.target, problem=problem)
 
@@ -93,6 +95,8 @@ class Looker:
                     "correct its `source`",
                 )
             return self._plan(spec, look.source, parent, origin)
+        except Stopped:
+            raise
         except HostprepError as problem:
             return dataclasses.replace(look, problem=problem)
 

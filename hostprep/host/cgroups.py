@@ -126,6 +126,17 @@ def read_memory_shortages(root: Path = Path("/")) -> Iterator[tuple[str, int]]:
             yield _shown(folder, root), times
 
 
+def read_own_kills(root: Path = Path("/")) -> int | None:
+    """Return how many processes of this one's memory cgroup were killed for want of memory.
+
+    None where there is no such cgroup, or the kernel does not count them.
+    """
+    for version, folder in _folders(root, "memory"):
+        file = "memory.events.local" if version == 2 else "memory.oom_control"
+        return _stat(folder / file).get("oom_kill")
+    return None
+
+
 def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
     """Return every quota of processor time above this process, the closest first."""
     quotas = []
@@ -178,9 +189,17 @@ def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:
 
 
 def read_read_limits(root: Path = Path("/")) -> tuple[ReadLimit, ...]:
-    """Return every limit of reads above this process, the closest first."""
+    """Return every limit of reads that holds this process, the closest first.
+
+    With version 1 a group's limit holds its own processes, and not those of groups below it.
+    """
     found = []
+    closest_of_1 = True
     for version, folder in _folders(root, "blkio"):
+        if version == 1:
+            if not closest_of_1:
+                continue
+            closest_of_1 = False
         limits: dict[str, dict[str, str]] = {}
         if version == 2:
             for line in read_lines(folder / "io.max"):

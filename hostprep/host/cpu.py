@@ -34,7 +34,7 @@ class CpuFacts:
 
 def read_cpu(root: Path = Path("/")) -> CpuFacts:
     """Read the processors below ``root``; raise ``HostprepError`` where nothing tells of them."""
-    allowed, online = _allowed(root)
+    allowed, online = allowed_and_online(root)
     if not allowed:
         message = "neither /proc nor /sys says how many processors there are."
         raise HostprepError(message, NO_PROC_HINT)
@@ -77,22 +77,29 @@ def allowed_cores(root: Path = Path("/")) -> tuple[tuple[int, ...], ...]:
 
     Where the kernel does not tell which share a core, each is a core of its own.
     """
-    allowed, _ = _allowed(root)
+    allowed, _ = allowed_and_online(root)
     cores = dict.fromkeys(
         tuple(sorted(_siblings(root, number) & allowed)) or (number,) for number in sorted(allowed)
     )
     return tuple(cores)
 
 
-def _allowed(root: Path) -> tuple[frozenset[int], frozenset[int]]:
+def allowed_and_online(root: Path) -> tuple[frozenset[int], frozenset[int]]:
     """Return the processors that this process may run on, and those that are online."""
     listed = parse_list(own_status(root, "Cpus_allowed_list"))
     online = online_cpus(root) or listed
     mine = (listed & online) or online  # what is listed may be offline or never present
-    # Only who is pinned there runs on what isolcpus= takes from the scheduler. A cpuset's list has
-    # it nevertheless, and so has the affinity of all that is in one.
+    return scheduled(mine, root), online
+
+
+def scheduled(cpus: frozenset[int], root: Path = Path("/")) -> frozenset[int]:
+    """Return those of an affinity that the scheduler uses; all where it uses none of them.
+
+    Only who is pinned there runs on what isolcpus= takes from it. A cpuset's list has that
+    nevertheless, and so has the affinity of all that is in one.
+    """
     isolated = parse_list(read_text(root / "sys/devices/system/cpu/isolated"))
-    return (mine - isolated) or mine, online
+    return (cpus - isolated) or cpus
 
 
 def _siblings(root: Path, number: int) -> frozenset[int]:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
+from hostprep.host.cpu import scheduled
 from hostprep.host.reading import read_lines, read_text
 
 
@@ -27,7 +28,8 @@ class CpuTicks:
 
 def cpu_ticks(root: Path = Path("/")) -> CpuTicks:
     """Read ``/proc/stat``; no ticks at all where it cannot be read."""
-    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    mine = scheduled(frozenset(os.sched_getaffinity(0)), root)
+    allowed = {f"cpu{number}" for number in mine}
     busy = total = 0
     for line in read_lines(root / "proc/stat"):
         name, _, rest = line.partition(" ")

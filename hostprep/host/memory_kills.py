@@ -1,6 +1,7 @@
 """Whether the kernel killed a process since then for want of memory, and whose limit that was.
 
-Formats: proc_vmstat(5), and the kernel's admin-guide/cgroup-v2 (memory.events.local).
+Formats: proc_vmstat(5), and the kernel's admin-guide/cgroup-v2 (memory.events.local) and
+cgroup-v1/memory (memory.oom_control).
 """
 
 from __future__ import annotations
@@ -8,32 +9,35 @@ from __future__ import annotations
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.cgroups import read_memory_shortages
+from hostprep.host.cgroups import read_memory_shortages, read_own_kills
 from hostprep.host.reading import read_lines
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryKills:
-    """How many processes of the machine were killed for that since the boot, whatever limit it was.
+    """How many processes of this one's memory cgroup were killed for that, whatever limit it was.
 
-    ``groups`` are the memory cgroups above this process, the closest first, and how often the
-    limit of each was met: with version 2, the other one does not tell.
+    Of the whole machine where there is no such cgroup. ``groups`` are the memory cgroups above this
+    process, the closest first, and how often the limit of each was met: with version 2, the other
+    one does not tell.
     """
 
-    machine: int
+    killed: int
     groups: dict[str, int]
 
 
 def read_memory_kills(root: Path = Path("/")) -> MemoryKills:
     """Read the counters; no kills where the kernel counts none (before Linux 4.13)."""
-    pairs = map(str.split, read_lines(root / "proc/vmstat"))
-    kills = sum(int(pair[1]) for pair in pairs if pair[0] == "oom_kill")
-    return MemoryKills(kills, dict(read_memory_shortages(root)))
+    killed = read_own_kills(root)
+    if killed is None:
+        pairs = map(str.split, read_lines(root / "proc/vmstat"))
+        killed = sum(int(pair[1]) for pair in pairs if pair[0] == "oom_kill")
+    return MemoryKills(killed, dict(read_memory_shortages(root)))
 
 
 def what_ran_out(before: MemoryKills, now: MemoryKills) -> str | None:
     """Return in words what ran out since ``before``, None where nobody was killed for it."""
-    if now.machine <= before.machine:
+    if now.killed <= before.killed:
         return None
     for group, times in now.groups.items():
         if times > before.groups.get(group, times):

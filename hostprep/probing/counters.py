@@ -13,6 +13,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.cgroups import read_cpu_throttling, throttled_share
+from hostprep.host.cpu import scheduled
 from hostprep.host.cpu_time import cpu_ticks
 from hostprep.probing.model import Load
 
@@ -37,12 +38,13 @@ class Meter:
     def load(self) -> Load:
         """Return what happened since."""
         now, before = disk_counts(self._disks, self._root), self._counts
-        read = written = requests = None
+        read = written = requests = read_requests = None
         if now is not None and before is not None:
-            read, written, requests = (
+            read, written, requests, read_requests = (
                 now.read_bytes - before.read_bytes,
                 now.written_bytes - before.written_bytes,
                 now.requests - before.requests,
+                now.read_requests - before.read_requests,
             )
         load = Load(
             cpu_busy=cpu_ticks(self._root).busy_share_since(self._cpu),
@@ -50,6 +52,7 @@ class Meter:
             throttled=throttled_share(self._throttling, read_cpu_throttling(self._root)),
             written_bytes=written,
             requests=requests,
+            read_requests=read_requests,
             seconds=time.monotonic() - self._begun,
         )
         return self.with_children(load)
@@ -61,7 +64,7 @@ class Meter:
         """
         now, before = resource.getrusage(resource.RUSAGE_CHILDREN), self._children
         took = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
-        had = (load.seconds or 0) * len(os.sched_getaffinity(0))
+        had = (load.seconds or 0) * len(scheduled(frozenset(os.sched_getaffinity(0)), self._root))
         return replace(
             load,
             asked_bytes=(now.ru_inblock - before.ru_inblock) * _SECTOR_BYTES,
@@ -71,11 +74,15 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class DiskCounts:
-    """What disks read and wrote since the boot, and how many requests they served for it."""
+    """What disks read and wrote since the boot, and how many requests they served for it.
+
+    ``read_requests`` are those of them for reads.
+    """
 
     read_bytes: int
     written_bytes: int
     requests: int
+    read_requests: int
 
 
 def disk_counts(disks: Iterable[str], root: Path = Path("/")) -> DiskCounts | None:
@@ -83,7 +90,7 @@ def disk_counts(disks: Iterable[str], root: Path = Path("/")) -> DiskCounts | No
     wanted = set(disks)
     if not wanted:
         return None
-    read = written = requests = 0
+    read = written = requests = read_requests = 0
     try:
         lines = (root / "proc/diskstats").read_text().splitlines()
     except OSError:
@@ -93,9 +100,10 @@ def disk_counts(disks: Iterable[str], root: Path = Path("/")) -> DiskCounts | No
         if len(fields) > 9 and fields[2] in wanted:
             read += int(fields[5]) * _SECTOR_BYTES
             written += int(fields[9]) * _SECTOR_BYTES
+            read_requests += int(fields[3])
             requests += int(fields[3]) + int(fields[7])
             wanted.discard(fields[2])
-    return None if wanted else DiskCounts(read, written, requests)
+    return None if wanted else DiskCounts(read, written, requests, read_requests)
 
 
 def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ...]:

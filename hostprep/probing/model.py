@@ -69,10 +69,10 @@ class Load:
     disks really delivered, and the share of periods in which a cgroup's quota of processor time
     held us up (0 to 1). None is: cannot be seen.
 
-    ``written_bytes`` went to the disks, and ``requests`` were served by them, of reads and writes,
-    in the ``seconds`` that were counted. ``asked_bytes`` is what our own processes, as far as they
-    have ended, asked of storage: with what the kernel reads ahead for them, and of inodes.
-    ``cpu_own`` is the part of ``cpu_busy`` that was theirs.
+    ``written_bytes`` went to the disks, and ``requests`` were served by them, of reads
+    (``read_requests``) and writes, in the ``seconds`` that were counted. ``asked_bytes`` is what
+    our own processes, as far as they have ended, asked of storage: with what the kernel reads ahead
+    for them, and of inodes. ``cpu_own`` is the part of ``cpu_busy`` that was theirs.
     """
 
     cpu_busy: float | None
@@ -83,6 +83,7 @@ class Load:
     asked_bytes: int | None = None
     seconds: float | None = None
     cpu_own: float | None = None
+    read_requests: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from hostprep.probing.model import FioRun, Measured, SmallRun
 from hostprep.probing.rates import READ_LIMITED
 from hostprep.units import format_rate
 
-# Of the limit: what comes as close to it as this, it may have held back.
-_AT_LIMIT = 0.7
+# Of the limit: what comes as close to it as this it may have held back. What is far above it was
+# not held by it.
+_AT_LIMIT = (0.7, 1.5)
 
 
 def limits_of(storage: PathStorage) -> tuple[ReadLimit, ...]:
@@ -24,15 +25,19 @@ def limits_of(storage: PathStorage) -> tuple[ReadLimit, ...]:
 def held_to(measured: Measured, run: FioRun | SmallRun) -> Iterator[Reason]:
     """Yield that a pass read as much as a cgroup lets through. Pure."""
     seconds = run.load.seconds or run.seconds or 1
-    bytes_per_s = max(run.bytes_per_s, (run.load.device_bytes or 0) / seconds)
-    requests_per_s = (run.load.requests or 0) / seconds
-    if isinstance(run, FioRun):
-        requests_per_s = max(requests_per_s, run.iops)
+    if isinstance(run, FioRun):  # direct, and none but its own
+        bytes_per_s, requests_per_s = run.bytes_per_s, run.iops
+    else:
+        bytes_per_s = (run.load.device_bytes or 0) / seconds
+        requests_per_s = (run.load.read_requests or 0) / seconds
+    each_disks = 1 / max(1, len(measured.storage.disks))
+    built = {device.number for device in measured.storage.devices}
     for limit in measured.read_limits:
+        share = 1.0 if limit.device in built else each_disks
         held = []
-        if limit.bytes_per_s is not None and bytes_per_s >= _AT_LIMIT * limit.bytes_per_s:
-            held.append(format_rate(limit.bytes_per_s))
-        if limit.requests_per_s is not None and requests_per_s >= _AT_LIMIT * limit.requests_per_s:
+        if _is_at(share * bytes_per_s, limit.bytes_per_s):
+            held.append(format_rate(limit.bytes_per_s or 0))
+        if _is_at(share * requests_per_s, limit.requests_per_s):
             held.append(f"{limit.requests_per_s:,} requests/s")
         if held:
             text = (
@@ -40,3 +45,8 @@ def held_to(measured: Measured, run: FioRun | SmallRun) -> Iterator[Reason]:
                 f" {limit.device} during {run.words}: the storage may give more"
             )
             yield Reason(READ_LIMITED, text, run.of)
+
+
+def _is_at(rate: float, limit: int | None) -> bool:
+    least, most = _AT_LIMIT
+    return limit is not None and least * limit <= rate <= most * limit

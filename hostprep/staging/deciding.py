@@ -114,7 +114,7 @@ def decide(
         refusal = refusal or unstage_first(volume.refusal, there)
     if parent_fd is not None or volume is None:
         refusal = refusal or _read_only_refusal(request, files)
-    refusal = refusal or unkept_refusal(request, previous)
+    refusal = refusal or unkept_refusal(request, files, previous)
     refusal = refusal or _room_refusal(request, space, previous)
     if memory is not None:
         refusal = refusal or check_memory(request, memory)

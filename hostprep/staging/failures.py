@@ -71,7 +71,7 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
     elif error.errno in _OF_A_DISK:
-        hint = f"`dmesg` tells what became of the disk or its file system: {hint}"
+        hint = f"`dmesg` tells what became of a disk or its file system: {hint}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:
         hint = error.hint
     return HostprepError(

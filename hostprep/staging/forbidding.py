@@ -9,31 +9,40 @@ from pathlib import Path
 
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
+from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.target.place import standing_directory
 from hostprep.staging.target.strangers import by_another_name
 from hostprep.system.files import new_file_obstacle
-from hostprep.system.state import state_dir
+from hostprep.system.state import run_dir, state_dir
 from hostprep.units import format_count
 
 
-def unkept_refusal(request: StageRequest, previous: Record | None) -> Refused | None:
-    """Refuse a first copy that could not be remembered, as in a container that is read-only.
+def unkept_refusal(
+    request: StageRequest, files: CopyPlan, previous: Record | None
+) -> Refused | None:
+    """Refuse a run whose records or locks have a read-only file system, as in some containers.
 
-    Before anything is made or mounted for it; a later run finds out as it begins. Who only looks at
-    what root is to do on a volume has records of their own, which do not matter.
+    Before anything is made or mounted for it. Who only looks at what root is to do on a volume has
+    records of their own, which do not matter.
     """
-    if previous is not None or (request.volume_size_bytes is not None and os.geteuid() != 0):
+    if previous is not None and files.nothing_to_do:
         return None
-    place = standing_directory(str(folder(request.name, request.target)))
-    if new_file_obstacle(Path(place)) != errno.EROFS:
+    if request.volume_size_bytes is not None and os.geteuid() != 0:
         return None
-    return Refused(
-        f"hostprep could not remember what it does in {state_dir()}: {place} is mounted read-only;"
-        " nothing was changed.",
-        "mend that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
-    )
+    for directory, variable, what in (
+        (folder(request.name, request.target), "HOSTPREP_STATE_DIR", "remember what it does"),
+        (run_dir(), "HOSTPREP_RUN_DIR", "lock what it works on"),
+    ):
+        place = standing_directory(str(directory))
+        if new_file_obstacle(Path(place)) == errno.EROFS:
+            return Refused(
+                f"hostprep could not {what} in {directory}: the file system of {place} is mounted"
+                " read-only; nothing was changed.",
+                f"mend that, or name another directory for that: {variable}=DIR",
+            )
+    return None
 
 
 def nested_refusal(request: StageRequest, previous: Record | None) -> Refused | None:

@@ -174,8 +174,10 @@ CURES = {
     CHANGED_TWICE: _QUIET,
     GONE: _QUIET,
     READ_BACK: "see what changes what is written to the target: its disk (`dmesg`), or somebody",
-    # A target whose disk has gone answers each file so, as a source does.
-    os.strerror(errno.EIO): "mend the disk that fails, the source's or the target's (`dmesg`)",
+    # A target whose disk or server has gone answers each file so, as a source does.
+    os.strerror(errno.EIO): (
+        "mend the disk or server that fails, the source's or the target's (`dmesg` tells of a disk)"
+    ),
 }
 
 

@@ -62,9 +62,14 @@ def unit_settings(unit: Path) -> Iterator[UnitSetting]:
 
     A file that cannot be read is passed by.
     """
-    for file in (unit, *_drop_ins(unit)):
+    for file in unit_files(unit):
         for section, name, value in _settings(file):
             yield UnitSetting(section, name, value, None if file == unit else file)
+
+
+def unit_files(unit: Path) -> tuple[Path, ...]:
+    """Return a unit and its drop-ins in the order in which systemd reads them."""
+    return (unit, *_drop_ins(unit))
 
 
 def _words(value: str) -> tuple[str, ...]:

@@ -193,8 +193,9 @@ def _seen_by(path: str, device: str | None, root: Path) -> int | None:
 def _unmounted_above(path: str, mounts: Sequence[Mount], fstab: bytes) -> FstabEntry | None:
     for entry in entries(fstab):
         # A volume of our own is mounted before what lies in it.
-        above = path.startswith(f"{entry.simple_target}/") and not entry.is_ours
-        if above and mount_at(entry.simple_target, mounts) is None:
+        mounted_at_boot = not entry.is_ours and "noauto" not in entry.options
+        above = path.startswith(f"{entry.simple_target}/")
+        if above and mounted_at_boot and mount_at(entry.simple_target, mounts) is None:
             return entry
     return None
 

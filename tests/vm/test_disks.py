@@ -36,7 +36,7 @@ def built(vm: Machine) -> None:
 @pytest.mark.parametrize(
     ("path", "device_class", "disks"),
     [
-        ("/srv/md0", "flash", ["sdb", "sdc"]),
+        ("/srv/md0", "sata_flash", ["sdb", "sdc"]),
         ("/srv/lab", "arm", ["sda"]),
     ],
 )

@@ -76,19 +76,19 @@ def ask_boot(context: Context, name: str) -> BootService:
     return BootService(**context.ask(f"boot service of {name}", question))
 
 
-def _held(unit: str, file: Path) -> bool:
-    """Whether the conditions of a unit held when systemd last looked, and are no newer than that.
-
-    ``file`` is what has them.
-    """
+def _held(unit: Path) -> bool:
+    """Whether a unit's conditions held when systemd last looked, and are no newer than that."""
     from hostprep.system.systemd import show_unit
+    from hostprep.system.unit_commands import unit_files
 
     looked_at, results = "ConditionTimestampMonotonic", ("ConditionResult", "AssertResult")
-    shown = show_unit(unit, (looked_at, *results))
+    shown = show_unit(unit.name, (looked_at, *results))
     if any(shown.get(each) != "yes" for each in results) or not shown.get(looked_at, "").isdigit():
         return False
-    seconds_ago = time.monotonic() - int(shown[looked_at]) / 1e6
-    return file.stat().st_ctime < time.time() - seconds_ago
+    # systemd's clock stood still while the machine was suspended, which may have been since then.
+    seconds_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - int(shown[looked_at]) / 1e6
+    changed = max(file.stat().st_ctime for file in unit_files(unit))
+    return changed < time.time() - seconds_ago
 
 
 def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
@@ -108,7 +108,7 @@ def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
         return {
             "hindered_by": f"{setting.name}={setting.value}",
             "hindered_in": drop_in,
-            "held": setting.name != "User" and _held(unit.name, setting.drop_in or unit),
+            "held": setting.name != "User" and _held(unit),
             "ours": ours,
         }
     drop_in = None if found.file == unit else str(found.file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.host.cpu import allowed_and_online
 from hostprep.host.lists import parse_list
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -14,7 +15,8 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 class Facts:
     """Logical processors; ``online_list`` in the kernel's form, ``0-15``.
 
-    ``isolated`` are those that the scheduler leaves alone, in the same form.
+    ``isolated`` are those that the scheduler leaves alone, in the same form, where nothing else
+    keeps this process from processors; else empty.
     """
 
     affinity: int
@@ -28,7 +30,11 @@ def look(context: Context) -> Facts:
     cpu = context.cpu
     listed = (context.read("sys/devices/system/cpu/online") or "").strip()
     isolated = (context.read("sys/devices/system/cpu/isolated") or "").strip()
-    return Facts(cpu.affinity, cpu.online, listed or f"0-{cpu.online - 1}", isolated)
+    allowed, online = allowed_and_online(context.root)
+    alone = online - allowed <= parse_list(isolated)
+    return Facts(
+        cpu.affinity, cpu.online, listed or f"0-{cpu.online - 1}", isolated if alone else ""
+    )
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -46,7 +52,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             "in the shell that starts the training. Where a cpuset holds it (Slurm, docker run"
             " --cpuset-cpus), ask for more there; if it is meant so, nothing is wrong",
         )
-        if facts.affinity + len(parse_list(facts.isolated)) >= facts.online:
+        if facts.isolated:
             message += f" The kernel's scheduler leaves {facts.isolated} alone (isolcpus=)."
             remedy = Remedy(
                 hint="take isolcpus= from the kernel's command line (GRUB_CMDLINE_LINUX in"

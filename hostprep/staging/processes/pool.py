@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from hostprep.errors import HostprepError, reading_hint
+from hostprep.errors import HostprepError, Stopped, reading_hint
 from hostprep.host.memory_kills import read_memory_kills, what_ran_out
 from hostprep.staging.processes.channel import Child
 from hostprep.staging.processes.descriptors import fitting_processes, share_descriptors
@@ -117,16 +117,17 @@ class Pool:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Where the kernel kills a process for want of memory, systemd stops the rest of its unit
+        # (OOMPolicy=), which would pass for an interruption.
         try:
             killed = self._close(hurry=kind is not None)
         except KeyboardInterrupt:
-            if self._fatal is None or value is not self._fatal:
+            told = self._fatal is not None and value is self._fatal
+            if not (self._close(hurry=True) and told and self._what_ran_out()):
                 raise
-            killed = self._close(hurry=True)  # that may be why all of us are stopped, see below
-        # Where the kernel kills a process for want of memory, systemd stops the rest of its unit
-        # (OOMPolicy=), which would pass for an interruption.
+            raise self._stopped() from None
         if killed and value is not None and is_interruption(value) and self._what_ran_out():
-            raise self._told(-signal.SIGKILL) from None
+            raise self._stopped() from None
 
     @property
     def pids(self) -> list[int]:
@@ -264,6 +265,10 @@ class Pool:
         member.join(1)
         self._fatal = self._told(member.exit_code)
         return self._fatal
+
+    def _stopped(self) -> Stopped:
+        told = self._told(-signal.SIGKILL)
+        return Stopped(told.message, told.hint)
 
     def _told(self, code: int | None) -> HostprepError:
         return death(code, self._what_ran_out(), in_ram=self._job.in_ram)

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
+from hostprep.errors import HostprepError, Refused, UsageError, failed_by_host, reading_hint
 from hostprep.host.answering import Impatience
 from hostprep.host.block import MADE_UP, SERVED, StorageClass, is_remote
 from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_mounts
@@ -59,10 +59,10 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
             "name the directory that holds it",
         ) from None
     except OSError as error:
-        denied = isinstance(error, PermissionError)
+        advice = reading_hint(error) if failed_by_host(error) else None
         raise HostprepError(
             f"the source {path} cannot be opened: {error.strerror}; nothing was changed.",
-            "run it as one who may read it" if denied else reading_hint(error),
+            "run it as one who may read it" if isinstance(error, PermissionError) else advice,
         ) from None
     try:
         _check_is_data(descriptor, path)

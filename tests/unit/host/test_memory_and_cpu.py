@@ -299,6 +299,7 @@ def test_limits_of_reads_as_both_versions_write_them(tmp_path: Path) -> None:
         ("cgroup/a.slice", "io.max", "254:0 rbps=5000000 wbps=max riops=100 wiops=max\n"),
         ("blkio/job", "blkio.throttle.read_bps_device", "254:16 1048576\n"),
         ("blkio/job", "blkio.throttle.read_iops_device", "254:16 50\n8:0 9\n"),
+        ("blkio", "blkio.throttle.read_iops_device", "254:16 3\n"),  # holds none below it
     ):
         (tmp_path / "sys/fs" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys/fs" / folder / name).write_text(text)

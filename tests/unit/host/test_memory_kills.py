@@ -21,7 +21,9 @@ def _host(root: Path, *, kills: int, parent: int, own: int) -> Path:
     for name, times in (("jobs.slice", parent), ("job.scope", own)):
         group = group / name
         group.mkdir(parents=True)
-        text = f"low 0\nhigh 0\nmax 63\noom {times}\noom_kill {kills}\noom_group_kill 0\n"
+        text = (
+            f"low 0\nhigh 0\nmax 63\noom {times}\noom_kill {kills if name == 'job.scope' else 0}\n"
+        )
         (group / "memory.events.local").write_text(text)
     return root
 
@@ -44,4 +46,11 @@ def test_whose_limit_it_was(tmp_path: Path, now: dict[str, int], words: str | No
 def test_a_kernel_that_does_not_count_them_tells_of_none(tmp_path: Path) -> None:
     root = _host(tmp_path, kills=0, parent=0, own=0)
     (root / "proc/vmstat").write_text("nr_free_pages 700000\n")
-    assert read_memory_kills(root).machine == 0
+    assert read_memory_kills(root).killed == 0
+
+
+def test_what_was_killed_elsewhere_on_the_machine_is_not_ours(tmp_path: Path) -> None:
+    before = read_memory_kills(_host(tmp_path / "before", kills=4, parent=1, own=0))
+    now = _host(tmp_path / "now", kills=4, parent=2, own=0)
+    (now / "proc/vmstat").write_text("oom_kill 9\n")
+    assert what_ran_out(before, read_memory_kills(now)) is None

@@ -17,7 +17,7 @@ def test_counters_add_up_the_disks_and_know_what_they_do_not_know(tmp_path: Path
     stats = tmp_path / "proc/diskstats"
     line = "   8       {0} sd{1} 100 0 {2} 0 {3} 0 {4} 0 0 0 0 0 0 0 0 0 0\n"
     stats.write_text(line.format(0, "a", 1000, 3, 50) + line.format(16, "b", 24, 0, 0))
-    assert disk_counts(["sda", "sdb"], tmp_path) == DiskCounts(1024 * 512, 50 * 512, 203)
+    assert disk_counts(["sda", "sdb"], tmp_path) == DiskCounts(1024 * 512, 50 * 512, 203, 200)
     assert disk_counts(["sda", "sdc"], tmp_path) is None
     assert disk_counts([], tmp_path) is None
     cpu = next(iter(os.sched_getaffinity(0)))

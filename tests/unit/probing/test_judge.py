@@ -687,12 +687,13 @@ def test_shards_that_were_read_whole_are_judged_by_their_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "codes_then"), [(0.9, {"read_limited"}), (1.3, {"read_limited"}), (2, set())]
+    ("share", "codes_then"),
+    [(0.9, {"read_limited"}), (1.3, {"read_limited"}), (2, set()), (0.5, set())],
 )
 def test_a_limit_of_reads_that_is_far_from_met_is_no_matter(
     share: float, codes_then: set[str]
 ) -> None:
-    """And what passes though it was held back passes."""
+    """Nor one that held nothing; and what passes though it was held back passes."""
     sequential = measured().sequential
     assert sequential is not None
     limit = ReadLimit("/job", "8:0", int(sequential.bytes_per_s * share), None)

@@ -127,11 +127,35 @@ def test_a_condition_held_where_systemd_saw_it_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = dict(zip(("ConditionResult", "AssertResult"), results, strict=True))
-    shown["ConditionTimestampMonotonic"] = str(int((time.monotonic() - seconds_ago) * 1e6))
+    looked_at = time.clock_gettime(time.CLOCK_BOOTTIME) - seconds_ago
+    shown["ConditionTimestampMonotonic"] = str(int(looked_at * 1e6))
     monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: shown)
-    assert _held(UNIT, tmp_path) is held
+    unit = tmp_path / UNIT
+    unit.touch()
+    assert _held(unit) is held
     shown.clear()  # systemd does not answer
-    assert not _held(UNIT, tmp_path)
+    assert not _held(unit)
+
+
+def test_a_condition_that_systemd_has_not_seen_yet_has_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside one that held: the next boot will ask both."""
+    unit, drop_in = tmp_path / UNIT, tmp_path / f"{UNIT}.d/new.conf"
+    drop_in.parent.mkdir()
+    unit.touch()
+    time.sleep(0.05)  # a file's time is that of the last tick
+    looked_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+    shown = {
+        "ConditionResult": "yes",
+        "AssertResult": "yes",
+        "ConditionTimestampMonotonic": str(int(looked_at * 1e6)),
+    }
+    monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: shown)
+    assert _held(unit)
+    time.sleep(0.05)
+    drop_in.touch()
+    assert not _held(unit)
 
 
 def test_a_drop_in_without_its_unit_is_no_hindrance(

@@ -40,7 +40,7 @@ def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
 
 def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> None:
     cure = cure_of([Skipped("a/1", "Input/output error", failed=True)])
-    assert cure == "mend the disk that fails, the source's or the target's (`dmesg`)"
+    assert (cure or "").startswith("mend the disk or server that fails")
     assert cure_of([Skipped("a/1", "Permission denied", failed=True)]) == "mend the source"
 
 
