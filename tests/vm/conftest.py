@@ -39,7 +39,7 @@ class _Bench:
 
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> _Bench:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Bench]:
     """Make the image that all machines boot from, with this checkout in it."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make the disk of its machines")
@@ -52,7 +52,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> _Bench:
     key = folder / "key"
     words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hostprep-tests", "-f", key]
     subprocess.run(words, check=True)
-    return _Bench(make_image(folder, key.with_suffix(".pub").read_text()), key)
+    yield _Bench(make_image(folder, key.with_suffix(".pub").read_text()), key)
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")

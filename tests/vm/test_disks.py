@@ -52,5 +52,6 @@ def test_an_arm_below_lvm_and_encryption_is_read_in_its_order_by_one(vm: Machine
     vm.ssh("sync; echo 3 >/proc/sys/vm/drop_caches")
     done = vm.hostprep("stage /srv/lab/set --to /srv/md0")
     assert done["verified"] and done["files"] == 205
+    assert done["planned_readers"] == 1
     vm.ssh("diff -r /srv/lab/set /srv/md0/set")
     assert not vm.hostprep("stage /srv/lab/set --to /srv/md0")["changed"]

@@ -31,9 +31,9 @@ cat >/etc/hostprep.yml <<'END'
 {_SPEC}
 END
 """
-# How long a run goes on before the power is cut, by the journal of the disk: at its start, in the
-# middle, and about where it is published.
-_CUTS_SECONDS = (2.0, 4.0, 6.0, 8.0, 11.0)
+# How long a run goes on before the power is cut: as it begins, in the middle, and about where it is
+# published, on a machine as slow as one that is emulated.
+_CUTS_SECONDS = (3.0, 6.0, 9.0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,14 +54,29 @@ def test_after_a_reboot_all_is_as_the_spec_says(vm: Machine) -> None:
 
 @pytest.mark.parametrize("seconds", _CUTS_SECONDS)
 def test_what_is_there_after_a_power_cut_is_whole(vm: Machine, seconds: float) -> None:
-    vm.ssh("hostprep unstage /srv/disk/ram/birds >&2 || true; sync")
-    fstab = vm.ssh("sha256sum /etc/fstab").stdout
-    vm.ssh("systemd-run --quiet hostprep stage /srv/disk/birds --to /srv/disk/ram")
+    copy = "/srv/disk/ram/birds"
+    vm.ssh(f"if [ -e {copy} ]; then hostprep unstage {copy} --json; fi; sync; test ! -e {copy}")
+    vm.ssh("systemd-run --quiet --unit run hostprep stage /srv/disk/birds --to /srv/disk/ram")
     time.sleep(seconds)
     vm.cut_power()
     vm.start()
-    assert vm.ssh("sha256sum /etc/fstab").stdout == fstab
-    if vm.ssh("test -e /srv/disk/ram/birds", check=False).returncode == 0:
-        vm.ssh("diff -r /srv/disk/birds /srv/disk/ram/birds")
+    if vm.ssh(f"test -e {copy}", check=False).returncode == 0:
+        vm.ssh(f"diff -r /srv/disk/birds {copy}")
     assert vm.hostprep("stage /srv/disk/birds --to /srv/disk/ram")["verified"]
-    vm.ssh("diff -r /srv/disk/birds /srv/disk/ram/birds")
+    vm.ssh(f"diff -r /srv/disk/birds {copy}")
+
+
+def test_fstab_is_the_old_file_or_the_new_one_after_a_power_cut(vm: Machine) -> None:
+    """It is written again and again until then, with a line for a volume and without."""
+    kept = vm.ssh("cat /etc/fstab; sync").stdout
+    vm.ssh(
+        "systemd-run --quiet sh -c 'while hostprep mount /mnt/v --size 1M --fstab --reserve 1M;"
+        " do hostprep unmount /mnt/v --fstab; done'"
+    )
+    time.sleep(15)
+    vm.cut_power()
+    vm.start()
+    lines = vm.ssh("cat /etc/fstab").stdout.splitlines(keepends=True)
+    added = [line for line in lines if "/mnt/v" in line]
+    assert len(added) <= 1 and all(line.endswith("\n") for line in added)
+    assert "".join(line for line in lines if line not in added) == kept

@@ -9,7 +9,7 @@ import pytest
 
 from hostprep.converging.apply import apply_plan
 from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem
-from hostprep.errors import HostprepError, Interrupted, Refused
+from hostprep.errors import HostprepError, Interrupted, Refused, Stopped
 from hostprep.staging.observer import Observer, Silent
 
 
@@ -147,6 +147,23 @@ def test_an_interruption_names_what_was_done() -> None:
     )
     with pytest.raises(Interrupted, match="interrupted at volume /a; done before: package fio"):
         apply_plan(plan, host, Silent())
+
+
+def test_who_is_stopped_for_a_known_reason_begins_nothing_else() -> None:
+    """As by systemd, where the kernel has killed a worker for want of memory."""
+
+    def stop() -> None:
+        raise Stopped("a worker process was ended: memory ran out.", "free some")
+
+    plan = host(
+        thing(Kind.PACKAGE, "fio", lambda: None),
+        thing(Kind.DATASET, "a", stop),
+        thing(Kind.DATASET, "b", lambda: pytest.fail("this may not run")),
+    )
+    words = "stopped at dataset a: a worker .*: memory ran out; done before: package fio"
+    with pytest.raises(HostprepError, match=words) as caught:
+        apply_plan(plan, host, Silent())
+    assert (caught.value.exit_code, caught.value.hint) == (1, "free some")
 
 
 def stopped() -> HostPlan:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Stopped
 from hostprep.host.memory_kills import MemoryKills
 from hostprep.staging.processes import pool as pool_module
 from hostprep.staging.processes.channel import Channel, Child
@@ -287,19 +287,20 @@ def test_who_is_stopped_because_the_kernel_killed_a_worker_says_so(
         raise KeyboardInterrupt
 
     with (
-        pytest.raises(
-            HostprepError, match=r"SIGKILL .*: the memory limit of cgroup /job was"
-        ) as told,
+        pytest.raises(Stopped, match=r"SIGKILL .*: the memory limit of cgroup /job was") as told,
         Pool(Job(source), processes=1) as pool,
     ):
         pool.run(killing(pool))
     assert "MemoryMax=" in (told.value.hint or "")
 
 
-def test_who_is_stopped_while_a_death_is_told_tells_it_nevertheless(
-    source: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("memory_ran_out", [True, False])
+def test_who_is_stopped_while_a_death_is_told_is_stopped(
+    memory_ran_out: bool, source: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _ended_by_the_kernel(monkeypatch)
+    """For want of memory where that was it; else it is an interruption like any other."""
+    if memory_ran_out:
+        _ended_by_the_kernel(monkeypatch)
     stop, told = Child.stop_sending, []
 
     def stopped_once(child: Child) -> None:
@@ -309,7 +310,7 @@ def test_who_is_stopped_while_a_death_is_told_tells_it_nevertheless(
         stop(child)
 
     with (
-        pytest.raises(HostprepError, match=r"SIGKILL .*: the memory limit of cgroup /job was"),
+        pytest.raises(Stopped if memory_ran_out else KeyboardInterrupt),
         Pool(Job(source), processes=1) as pool,
     ):
         monkeypatch.setattr(Child, "stop_sending", stopped_once)
@@ -317,6 +318,7 @@ def test_who_is_stopped_while_a_death_is_told_tells_it_nevertheless(
         pool.submit("scan", ["0"], lambda _: None)
         pool.run()
     assert told
+    assert not pool.pids
 
 
 def test_who_is_interrupted_and_lost_no_worker_says_no_more(

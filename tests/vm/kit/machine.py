@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,9 @@ class Machine:
             )  # fmt: skip
         deadline = time.monotonic() + BOOT_SECONDS
         while self._qemu.poll() is None and time.monotonic() < deadline:
-            if self.ssh("systemctl is-system-running --wait", check=False).returncode != 255:
-                return
+            with suppress(subprocess.TimeoutExpired):
+                if self.ssh("systemctl is-system-running --wait", check=False).returncode != 255:
+                    return
             time.sleep(1)
         raise AssertionError(f"it did not boot:\n{self.console.read_text()[-3000:]}")
 
@@ -122,7 +124,7 @@ class Machine:
 
 @contextmanager
 def machine(image: Image, key: Path, folder: Path) -> Iterator[Machine]:
-    """Give a machine, off, to be started by who wants it; its power is cut at the end."""
+    """Give a machine, off, to be started by who wants it; it is gone at the end, with its disks."""
     folder.mkdir()
     made = Machine(image, key, folder)
     try:
@@ -130,6 +132,7 @@ def machine(image: Image, key: Path, folder: Path) -> Iterator[Machine]:
     finally:
         if made._qemu is not None:
             made.cut_power()
+        shutil.rmtree(folder)
 
 
 def _free_port() -> int:
