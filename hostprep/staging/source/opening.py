@@ -60,9 +60,10 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
         ) from None
     except OSError as error:
         denied = isinstance(error, PermissionError)
+        squashed = "; a server may keep root out (NFS: root_squash)" if os.geteuid() == 0 else ""
         raise HostprepError(
             f"the source {path} cannot be opened: {error.strerror}; nothing was changed.",
-            "run it as one who may read it" if denied else reading_hint(error),
+            f"run it as one who may read it{squashed}" if denied else reading_hint(error),
         ) from None
     try:
         _check_is_data(descriptor, path)
