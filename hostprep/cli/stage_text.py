@@ -16,6 +16,7 @@ from hostprep.cli.stage_fields import (
 )
 from hostprep.errors import HostprepError, without_claim
 from hostprep.host.capabilities import Capability, has_capability
+from hostprep.host.mounts import read_mounts
 from hostprep.units import PAGE_BYTES, format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -180,12 +181,14 @@ def conclude(
         if bound is not None:
             emit_text(printable(f"  {bound.words()}"))
     if result.lost_attributes:
-        setgid = ""
+        more = ""
         if not has_capability(Capability.FSETID) and os.geteuid() == 0:
-            setgid = ", or setgid bits need CAP_FSETID, which root has not here"
+            more = ", or setgid bits need CAP_FSETID, which root has not here"
+        if any(mount.fstype == "nfs4" for mount in read_mounts()):
+            more += ", or the ACL is one of NFS 4, which is not copied"
         warn(
             "the target's file system cannot hold ACLs or user attributes"
-            f"{setgid}; without theirs: {format_count(result.lost_attributes, 'entry')}"
+            f"{more}; without theirs: {format_count(result.lost_attributes, 'entry')}"
         )
     if result.outward_links:
         links = format_count(result.outward_links, "symlink")

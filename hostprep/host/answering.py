@@ -118,3 +118,19 @@ class Impatience:
             " gone? `findmnt -T PATH` names it; Ctrl-C ends the waiting"
         )
         self._due_seconds = seconds + _AGAIN_SECONDS
+
+
+class Standstill:
+    """Says now and then that nothing comes from a path any more, of work that others do there."""
+
+    def __init__(self, path: str, note: Callable[[str], None]) -> None:
+        self._path, self._note = path, note
+        self._done: object = None
+        self._since_seconds = 0.0
+
+    def seen(self, done: object, now_seconds: float) -> None:
+        """Be told again and again what is ``done``: while that is the same, it is waited."""
+        if done != self._done:
+            self._done, self._since_seconds = done, now_seconds
+            self._impatience = Impatience(self._path, self._note)
+        self._impatience.waited(now_seconds - self._since_seconds)

@@ -63,7 +63,9 @@ def _complain(path: str, seen: dict[str, object]) -> None:
             f"{path} does not exist; nothing was measured.", "name a folder that is there"
         )
     if seen["errno"] in (errno.EACCES, errno.EPERM):
-        raise HostprepError(f"{path} may not be read; nothing was measured.", "run it as root")
+        squashed = "a server may keep root out (NFS: root_squash): run it as one who may read it"
+        hint = "run it as root" if os.geteuid() != 0 else squashed
+        raise HostprepError(f"{path} may not be read; nothing was measured.", hint)
     if seen["errno"] in GONE:
         raise NoAnswer(
             f"{path} answers with an error: {seen['words']}. Nothing was measured.",

@@ -9,6 +9,7 @@ import errno
 from time import monotonic
 
 from hostprep.errors import HostprepError
+from hostprep.host.answering import Standstill
 from hostprep.staging.checking import check_written
 from hostprep.staging.files.holding import lacks_inodes
 from hostprep.staging.model import Verify
@@ -58,16 +59,20 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
         governor = Governor(reading.readers, most * reading.threads)
     elif reading.adapts and not here:
         governor = Governor(reading.readers)
+    standstill = Standstill(plan.request.source, observer.note)
     try:
         with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
 
             def tick() -> None:
+                now = monotonic()
                 parts, size_bytes = pool.effort()
+                # A disk to write to may keep us waiting as well.
+                if plan.served and plan.in_ram:
+                    standstill.seen((parts, size_bytes), now)
                 # Of a long task its bytes while it lasts; what is copied twice counts once.
                 so_far = min(size_bytes, files.copied.data_bytes)
                 observer.progress(copied.files, max(copied.data_bytes, so_far))
                 if governor is not None:
-                    now = monotonic()
                     pool.readers = governor.update(now, parts, size_bytes, pool.at_work)
 
             pool.run(Tasks(pool, copied).all(files, reading), tick)

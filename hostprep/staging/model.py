@@ -297,8 +297,9 @@ class StageResult:
     another run on the same target; ``phases`` are parts of it, and ``total`` is all of it.
     ``verify`` is how all that is there is verified, at the least; ``copied_verify`` how what this
     run copied is. ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target
-    could not hold, or whose setgid bit root could not give, ``outward_links`` the symlinks of the
-    data set, whenever they were copied, that lead out of it: what they lead to is not in it.
+    could not hold, or whose ACL is one of NFS 4, or whose setgid bit root could not give,
+    ``outward_links`` the symlinks of the data set, whenever they were copied, that lead out of it:
+    what they lead to is not in it.
     ``outward_named`` are some of these.
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the

@@ -2,28 +2,92 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import struct
 
 # The access ACL, in the kernel's own form (linux/posix_acl_xattr.h): a version, then entries.
 ACCESS_ACL = "system.posix_acl_access"
+# What NFS 4 shows in its place, as it travels (RFC 7530, 6.2.1): how many entries, then each.
+NFS4_ACL = "system.nfs4_acl"
 _HEADER, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")  # tag, permissions, id
 _OWNER, _NAMED_USER, _OWNING_GROUP, _NAMED_GROUP, _MASK, _OTHERS = 1, 2, 4, 8, 16, 32
 _VERSION, _READ = 2, 0o4
 _NOBODY = 0xFFFFFFFF  # the id of entries that have none
+_NFS4_ENTRY = struct.Struct(">IIII")  # type, flags, permissions, length of the name that follows
+_ALLOW, _DENY = 0, 1
+_INHERIT_ONLY = 0x8
+_NFS4_BITS = ((0x1, 0o4), (0x2, 0o2), (0x20, 0o1))
+_SPECIAL = (b"OWNER@", b"GROUP@", b"EVERYONE@")
+_NO_ACL = _HEADER.pack(_VERSION) + _ENTRY.pack(_OWNING_GROUP, 0, _NOBODY)
 
 
 def without_acl(mode: int, acl: bytes) -> int:
     """Return a mode that lets nobody in whom ``mode`` together with ``acl`` keeps out.
 
-    Of its group bits, which are the ACL's mask, those of the owning group stay; of its bits for
-    others those that everybody has whom the ACL names.
+    Of its group bits, which are the ACL's mask, those stay that the owning group has and each user
+    whom the ACL names, who may be in it; of its bits for others those that all have whom it names.
     """
+    mask = mode >> 3 & 0o7
     for tag, permissions, _ in _entries_in(acl):
-        if tag == _OWNING_GROUP:
+        if tag in (_OWNING_GROUP, _NAMED_USER):
             mode &= ~0o070 | permissions << 3
-        elif tag in (_NAMED_USER, _NAMED_GROUP):
-            mode &= ~0o007 | permissions
+        if tag in (_NAMED_USER, _NAMED_GROUP):
+            mode &= ~0o007 | permissions & mask
     return mode
+
+
+def hides_more(mode: int) -> bool:
+    """Whether it is worth a question to a server what the ACL keeps from whom ``mode`` lets in.
+
+    Of a file that all others may read as well, as of most, it is not: each question takes a while.
+    """
+    return bool(mode & 0o077 if stat.S_ISDIR(mode) else mode >> 3 & ~mode & 0o7)
+
+
+def acl_over_nfs(descriptor: int) -> bytes | None:
+    """Return as an access ACL what the NFS 4 server says of an open file; None where it has none.
+
+    Those whom it names have no ids: what it gives can be known by it, not set.
+    """
+    try:
+        return _from_nfs4(os.getxattr(descriptor, NFS4_ACL))
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENODATA, errno.EPERM, errno.EACCES):
+            raise
+        return None
+
+
+def _from_nfs4(data: bytes) -> bytes:
+    """Translate an ACL of NFS 4; one that is cut short gives nobody but the owner anything."""
+    entries, place = [], 4
+    try:
+        for _ in range(int.from_bytes(data[:4])):
+            kind, flags, permissions, length = _NFS4_ENTRY.unpack_from(data, place)
+            place += _NFS4_ENTRY.size
+            who = data[place : place + length]
+            place += length + -length % 4
+            if kind in (_ALLOW, _DENY) and not flags & _INHERIT_ONLY:
+                entries.append((who, kind, permissions))
+    except struct.error:
+        return _NO_ACL
+
+    def given(who: bytes) -> int:
+        """Return what those called so have: of each permission the first entry decides."""
+        found = 0
+        for bit, permission in _NFS4_BITS:
+            kinds = (
+                kind for name, kind, bits in entries if name in (who, b"EVERYONE@") and bits & bit
+            )
+            found |= permission if next(kinds, _DENY) == _ALLOW else 0
+        return found
+
+    named = sorted({who for who, *_ in entries if who not in _SPECIAL})
+    acl = [(_OWNING_GROUP, given(b"GROUP@"), _NOBODY)]
+    # As users, whose entries say more: some of a group may have less by the others they are in.
+    acl += [(_NAMED_USER, given(who), number) for number, who in enumerate(named)]
+    return _HEADER.pack(_VERSION) + b"".join(_ENTRY.pack(*entry) for entry in acl)
 
 
 def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes | None) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hostprep.errors import HostprepError
 from hostprep.system.renaming import exchange
-from hostprep.system.state import boot_dir, state_dir
+from hostprep.system.state import boot_dir, squashed_hint, state_dir
 
 # Neither links are followed nor pipes waited for.
 FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -103,11 +103,11 @@ def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError
 def _checked(descriptor: int, path: Path) -> int:
     if (fault := fault_of(descriptor)) is None:
         return descriptor
+    hint = f"remove it: rm {shlex.quote(str(path))}"
+    if path.parent == state_dir() / "lock":  # an ordinary user's, in a home on a server perhaps
+        hint += squashed_hint(os.fstat(descriptor).st_uid).replace(", on", ", have them on")
     os.close(descriptor)
-    raise HostprepError(
-        f"the lock file {path} {fault}; nothing was changed.",
-        f"remove it: rm {shlex.quote(str(path))}",
-    )
+    raise HostprepError(f"the lock file {path} {fault}; nothing was changed.", hint)
 
 
 def _is_for_all(directory: Path) -> bool:

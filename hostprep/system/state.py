@@ -18,6 +18,20 @@ SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
 
 
+# To whom NFS gives what those make whom it squashes, if the export says nothing else.
+_NOBODY = 65534
+
+
+def squashed_hint(uid: int) -> str:
+    """Return what to add to a hint about what belongs to ``uid``: who made it may be told so."""
+    if uid != _NOBODY:
+        return ""
+    return (
+        "; where a server gives nobody all that one makes (NFS: root_squash, all_squash), on a disk"
+        " of this machine: HOSTPREP_STATE_DIR=DIR"
+    )
+
+
 def chosen_path(variable: str) -> Path | None:
     """Return the path that an environment variable names; None where it is not set.
 
@@ -127,7 +141,8 @@ def _check_writers(directory: Path, named: str) -> None:
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in trusted:
         who, cure = f"is a symlink of uid {link.st_uid}", "or the one that it leads to"
     elif status.st_uid not in trusted:
-        who, cure = f"belongs to uid {status.st_uid}", "or run it as that user"
+        who = f"belongs to uid {status.st_uid}"
+        cure = f"or run it as that user{squashed_hint(status.st_uid)}"
     elif status.st_mode & stat.S_IWOTH:
         who = "is writable by everybody"
         if status.st_mode & stat.S_ISVTX:  # as /tmp is, which must stay so

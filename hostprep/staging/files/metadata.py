@@ -11,7 +11,7 @@ from dataclasses import field
 from hostprep.dataclass import dataclass
 from hostprep.staging.files.holding import OWNER, holding, is_full
 from hostprep.staging.model import RANGE_BYTES, Verify
-from hostprep.system.acls import ACCESS_ACL, without_acl
+from hostprep.system.acls import ACCESS_ACL, NFS4_ACL, acl_over_nfs, hides_more, without_acl
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -87,7 +87,8 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
     """Copy the ``user.*`` attributes and the access ACL; return the mode that the target is to get.
 
     That is ``mode``, unless the target cannot hold the ACL: then the ACL's mask in it would give
-    the group what the ACL does not. Files with something that the target cannot hold are counted.
+    the group what the ACL does not. So it would where an NFS 4 server has one. Files with something
+    that the copy does not get are counted.
     """
     try:
         names = os.listxattr(source)
@@ -108,6 +109,9 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
     # EINVAL: an id of the ACL has no meaning in this user namespace.
     if ACCESS_ACL in names and _hand_over([ACCESS_ACL], source, target, errno.EINVAL):
         lost, mode = True, without_acl(mode, os.getxattr(source, ACCESS_ACL))
+    elif NFS4_ACL in names and hides_more(os.fstat(source).st_mode):
+        given, mode = mode, without_acl(mode, acl_over_nfs(source) or b"")
+        lost = lost or mode != given
     style.lost_xattrs += lost
     return mode
 

@@ -17,7 +17,7 @@ from hostprep.staging.files.metadata import CopyStyle, is_carried
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import Entry, Verify
 from hostprep.staging.tree import Plain
-from hostprep.system.acls import ACCESS_ACL
+from hostprep.system.acls import ACCESS_ACL, NFS4_ACL, hides_more
 
 TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Up to this size malloc keeps the memory of a bytes object for the next one.
@@ -49,7 +49,7 @@ def copy_small(
     source = os.open(name, style.source_flags, dir_fd=source_dir) if opened is None else opened
     try:
         names = None if device in style.without_xattrs else os.listxattr(source)
-        xattrs = _values(source, names) if names else None
+        xattrs = _values(source, names, mode) if names else None
         data = os.read(source, size + 1)  # one more: a size that is too small shows by it
         st = os.fstat(source)
         if style.drop_behind:
@@ -110,7 +110,9 @@ def finish_new(source: int, target: int, entry: Entry, style: CopyStyle) -> None
     The target is one that this run made, in memory and in a tree of ours: it has our owner and no
     attributes, and keeps the mode that it is given, but for setgid.
     """
-    if entry.mode & S_ISGID or any(map(is_carried, os.listxattr(source))):
+    names = os.listxattr(source)
+    closed = NFS4_ACL in names and hides_more(entry.mode)
+    if entry.mode & S_ISGID or closed or any(map(is_carried, names)):
         raise Unusual
     atime_ns = os.fstat(source).st_atime_ns
     if style.may_chown and (entry.uid != style.own_uid or entry.gid != style.own_gid):
@@ -119,13 +121,15 @@ def finish_new(source: int, target: int, entry: Entry, style: CopyStyle) -> None
     os.utime(target, ns=(atime_ns, entry.mtime_ns))
 
 
-def _values(source: int, names: list[str]) -> list[tuple[str, bytes]]:
+def _values(source: int, names: list[str], mode: int) -> list[tuple[str, bytes]]:
     """Return the ``user.*`` attributes of a file; before a read ``Unusual`` where it has an ACL.
 
     That has a say in the mode, and wants more care. So do many attributes: a file may have some
     thousands of 64 KiB, which are too much to be held at once.
     """
     if ACCESS_ACL in names or len(names) > _MOST_NAMES:
+        raise Unusual
+    if NFS4_ACL in names and hides_more(mode):
         raise Unusual
     return [(name, os.getxattr(source, name)) for name in names if is_carried(name)]
 

@@ -32,10 +32,31 @@ from hostprep.system.trees import DirCache, join
 FATAL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
+# What comes of a source whose server is gone, each time after a while: soft mounts of NFS give EIO.
+_SERVER_GONE = frozenset(
+    {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH}
+)
 # What a worker that is killed has done for nothing is about the work of so long.
 _JOURNAL_SECONDS = 0.5
 # Of what is told to people, who see the kind of it by a few.
 MOST_NAMED = 10
+
+
+def raise_if_of_all(error: OSError, source: DirCache) -> None:
+    """Raise an error again that concerns the whole run, not one file.
+
+    So it does where the source as a whole gives such a one: of all files that are left none would
+    come, each of them after its server's time.
+    """
+    if error.errno in FATAL:
+        raise error
+    if error.errno in _SERVER_GONE:
+        try:
+            os.fstatvfs(source.fd(""))  # what a network file system does not answer from its cache
+        except OSError as now:
+            if now.errno in _SERVER_GONE:
+                said = f"nothing comes from the source any more: {now.strerror}"
+                raise OSError(now.errno, said) from error
 
 
 @dataclass(slots=True)
@@ -175,6 +196,7 @@ class Copier:
         try:
             source_dir = self._source.fd(directory)
         except OSError as error:
+            raise_if_of_all(error, self._source)
             reason = GONE if error.errno == errno.ENOENT else error.strerror or str(error)
             tally.problems.extend((join(directory, item[0]), reason) for item in entries)
             return None
@@ -238,8 +260,7 @@ class Copier:
                 try:
                     item, content = self._copy_with_care(item, source_dir, target_dir)
                 except OSError as error:
-                    if error.errno in FATAL:
-                        raise
+                    raise_if_of_all(error, self._source)
                     reason = copying.reason_below(error, directory, item[0], self._source)
                     tally.problems.append((join(directory, item[0]), reason))
                     continue

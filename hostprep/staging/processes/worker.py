@@ -19,7 +19,7 @@ from hostprep.staging.files.placing import place_by_extent
 from hostprep.staging.files.rereading import difference
 from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Entry, Verify
-from hostprep.staging.processes.copier import FATAL, Copier
+from hostprep.staging.processes.copier import FATAL, Copier, raise_if_of_all
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.record import digest
@@ -133,8 +133,7 @@ class Worker:
                 *payload, self._source, self._target, self._copier.style, self._copier.buffer
             )
         except OSError as error:
-            if error.errno in FATAL:
-                raise
+            raise_if_of_all(error, self._source)
             directory, item = payload[:2]
             return b"", copying.reason_below(error, directory, item[0], self._source)
 

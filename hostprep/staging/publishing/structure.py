@@ -26,7 +26,7 @@ from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line, encode_record, join_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.system.acls import ACCESS_ACL, narrowed
+from hostprep.system.acls import ACCESS_ACL, acl_over_nfs, narrowed
 from hostprep.system.bounded import ask_in_child
 from hostprep.system.forking import NoProcess
 from hostprep.system.trees import DirCache, above, join
@@ -242,7 +242,7 @@ def _take_rights(
 
 def _acl_of(tree: DirCache, path: str) -> bytes | None:
     with suppress(OSError):  # gone, or closed to us since the scan
-        return _acl(tree.fd(path))
+        return _acl(tree.fd(path)) or acl_over_nfs(tree.fd(path))
     return None
 
 

@@ -60,9 +60,12 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
         ) from None
     except OSError as error:
         advice = reading_hint(error) if failed_by_host(error) else None
+        if isinstance(error, PermissionError):
+            advice = "run it as one who may read it"
+            if os.geteuid() == 0:
+                advice += "; a server may keep root out (NFS: root_squash)"
         raise HostprepError(
-            f"the source {path} cannot be opened: {error.strerror}; nothing was changed.",
-            "run it as one who may read it" if isinstance(error, PermissionError) else advice,
+            f"the source {path} cannot be opened: {error.strerror}; nothing was changed.", advice
         ) from None
     try:
         _check_is_data(descriptor, path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.host import answering
+from hostprep.host.answering import Standstill
 from hostprep.host.mounts import parse_mountinfo
 
 
@@ -37,3 +38,19 @@ def test_an_automount_is_asked_before_its_server_has_mounted_anything(
     monkeypatch.setattr(answering, "read_mounts", lambda: parse_mountinfo(mounted))
     monkeypatch.setattr(answering, "_touch", lambda path: time.sleep(60))
     assert answering.silent_ones(["/n/auto/data"], 0.2) == ({"/n/auto/data"} if asked else set())
+
+
+def test_work_that_comes_to_a_halt_is_told_of_until_it_goes_on() -> None:
+    told: list[str] = []
+    standstill = Standstill("/srv/data", told.append)
+    for second in range(100, 110):
+        standstill.seen((second, 0), second)
+    assert told == []
+    for second in range(110, 120):
+        standstill.seen((109, 0), second)
+    assert [line.split(", which ")[0] for line in told] == ["waiting for /srv/data"]
+    standstill.seen((110, 0), 120)
+    standstill.seen((110, 0), 124)
+    assert len(told) == 1
+    standstill.seen((110, 0), 126)
+    assert len(told) == 2

@@ -165,3 +165,15 @@ def test_files_that_cannot_be_read_are_not_called_too_large(
     assert found.small_note == (
         "the files here cannot be read, and nothing can be written here (Permission denied)"
     )
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_root_whom_a_server_keeps_out_is_not_told_to_be_root(
+    user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = {"errno": errno.EACCES, "words": "Permission denied"}
+    monkeypatch.setattr("hostprep.probing.alive.ask_in_child", lambda *_, **__: denied)
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    with pytest.raises(HostprepError, match="may not be read") as caught:
+        look(str(tmp_path))
+    assert (caught.value.hint == "run it as root") is (user != 0)

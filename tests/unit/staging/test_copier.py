@@ -158,3 +158,22 @@ def test_a_large_file_that_cannot_be_seen_is_not_said_to_be_deleted(
 
     monkeypatch.setattr(os, "lstat", failing)
     assert trees.worker.do("lstat", ("a", "one")) == "Input/output error"
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_source_of_which_nothing_comes_ends_the_run_at_the_first_file(
+    gone: bool, trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A soft mount gives EIO for each file, after minutes; a bad sector is that of one file."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(copier, "copy_small", fail)
+    monkeypatch.setattr(copier.copying, "copy_file", fail)
+    if gone:
+        monkeypatch.setattr(os, "fstatvfs", fail)
+        with pytest.raises(OSError, match="nothing comes from the source any more: Input"):
+            trees.copy(["a/one"], ["a"])
+    else:
+        assert trees.copy(["a/one"], ["a"]) == (["a"], [])

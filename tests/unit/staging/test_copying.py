@@ -414,7 +414,7 @@ def test_an_acl_arrives(pair: Pair) -> None:
     [
         (0o644, 0o7, 0o644),
         (0o604, 0o6, 0o604),  # the mask would have let the group in
-        (0o666, 0o0, 0o660),  # the one whom the ACL keeps out is one of the others now
+        (0o666, 0o0, 0o600),  # whom the ACL keeps out is in the group or one of the others now
         (0o600, 0o7, 0o600),
     ],
 )

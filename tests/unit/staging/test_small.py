@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISLNK
@@ -12,7 +13,7 @@ import pytest
 import xxhash
 
 from hostprep.staging.files import small
-from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.metadata import CopyStyle, copy_xattrs
 from hostprep.staging.files.small import SMALL_BYTES, Unusual, copy_link, copy_small
 from hostprep.staging.model import Verify
 from hostprep.staging.tree import entry_of
@@ -312,3 +313,32 @@ def test_a_target_that_dates_no_symlinks_is_left_to_others(
     with pytest.raises(Unusual):
         pair.copy()
     assert list(pair.target.iterdir()) == []
+
+
+@pytest.mark.parametrize(("shown", "left"), [(0o640, 0o600), (0o644, 0o644), (0o600, 0o600)])
+def test_over_nfs_4_the_owning_group_gets_what_it_has_there(
+    shown: int, left: int, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ACL is asked for where it may keep the group from what the mode shows."""
+    asked = []
+
+    def getxattr(descriptor: int, name: str) -> bytes:
+        asked.append(name)
+        entry = struct.pack(">IIII", 0, 0, 0x1, 4) + b"1001"
+        return struct.pack(">I", 1) + entry
+
+    monkeypatch.setattr(os, "listxattr", lambda descriptor: ["system.nfs4_acl"])
+    monkeypatch.setattr(os, "getxattr", getxattr)
+    pair.file.write_bytes(b"x")
+    pair.file.chmod(shown)
+    if shown == 0o640:
+        with pytest.raises(Unusual):
+            pair.copy()
+    else:
+        pair.copy()
+    descriptor = os.open(pair.file, os.O_RDONLY)
+    try:
+        assert copy_xattrs(descriptor, descriptor, shown, pair.style) == left
+    finally:
+        os.close(descriptor)
+    assert pair.style.lost_xattrs == len(asked) == (shown == 0o640)

@@ -38,14 +38,20 @@ def test_names_that_are_not(name: str) -> None:
     assert caught.value.hint is not None and "--name" in caught.value.hint
 
 
-def test_a_source_that_is_closed_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_source_that_is_closed_says_what_helps(
+    user: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def closed(*args: object, **more: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", closed)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(HostprepError, match="nothing was changed") as caught, open_source("/a"):
         pass
-    assert caught.value.hint == "run it as one who may read it"
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("run it as one who may read it")
+    assert ("root_squash" in caught.value.hint) is (user == 0)
 
 
 def test_of_a_source_whose_file_system_was_shut_down_the_kernel_tells_more(

@@ -373,3 +373,28 @@ def test_what_a_user_mounted_on_the_name_of_a_lock_is_for_root_to_unmount(
         pass
     assert (caught.value.hint or "").endswith(f"umount {path}")
     assert not [*path.parent.glob("hostprep-put-aside-*")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+@pytest.mark.parametrize(("owner", "told"), [(65534, True), (4711, False)])
+def test_locks_on_a_server_that_makes_all_nobodys_are_to_be_moved(
+    owner: int, told: bool, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed, as is said elsewhere, they would be nobody's again at the next run but one."""
+    path = own_state / "state/lock/hostprep-volumes.lock"
+    path.parent.mkdir(parents=True)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(own_state / "state"))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(path.parent))
+    path.touch()
+    os.chown(path, owner, owner)
+    refused = pytest.raises(HostprepError, match="belongs to uid")
+    with refused as caught, lock("volumes", purpose="test"):
+        pass
+    hint = caught.value.hint or ""
+    assert hint.startswith("remove it: rm ") and ("HOSTPREP_STATE_DIR=DIR" in hint) is told
+    path.unlink()
+    os.chown(own_state / "state", owner, owner)
+    with pytest.raises(HostprepError) as caught, lock("volumes", purpose="test"):
+        pass
+    hint = caught.value.hint or ""
+    assert "or run it as that user" in hint and ("NFS" in hint) is told
