@@ -9,6 +9,7 @@ from hostprep.host.cgroups import read_cpu_quotas, read_cpu_throttling
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,14 @@ def look(context: Context) -> Facts:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the tightest quota; the remedy lifts all that are too tight."""
     tight = [quota for quota in facts.quotas if quota.cpus < facts.processors]
+    processors = format_count(facts.processors, "processor")
     if not tight:
         yield Finding(
             Status.PASS,
             "processor time",
-            f"no cgroup gives less than the {facts.processors} processors.",
+            f"no cgroup gives less than the {processors}.",
             Measured("no quota" if not facts.quotas else "wide enough", None),
-            f"{facts.processors} processors",
+            processors,
             "the affinity of this process",
         )
         return
@@ -69,11 +71,11 @@ def judge(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         Status.FAIL if least.cpus < 1 else Status.WARN,
         "processor time",
-        f"cgroup {least.group} gives {least.cpus:g} of the {facts.processors} processors{felt}:"
+        f"cgroup {least.group} gives {least.cpus:g} of the {processors}{felt}:"
         " workers that are counted by processors stand still for up to"
         f" {1 - least.cpus / facts.processors:.0%} of the time.",
         Measured(f"{least.cpus:g} processors", least.cpus, "processors", "higher"),
-        f"{facts.processors} processors",
+        processors,
         "the affinity of this process",
         facts.processors,
         Remedy(
