@@ -12,7 +12,7 @@ import typer
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable
 from hostprep.errors import UsageError
-from hostprep.units import format_bytes
+from hostprep.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from hostprep.host.block import PathStorage
@@ -58,7 +58,9 @@ def facts(
             },
         )
         return
-    physical = "" if cpu.physical_cores is None else f", {cpu.physical_cores} physical cores"
+    physical = ""
+    if cpu.physical_cores is not None:
+        physical = f", {format_count(cpu.physical_cores, 'physical core')}"
     lines = [
         f"kernel   {platform.release()}",
         f"cpu      {cpu.model or 'unknown model'}: {cpu.usable:g} of {cpu.online} usable"

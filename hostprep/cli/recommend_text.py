@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hostprep.cli.output import drawable, printable
-from hostprep.units import format_bytes, format_number
+from hostprep.units import format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
     from hostprep.loading.files.model import Stage
@@ -79,9 +79,9 @@ def _stage_lines(report: Report) -> list[str]:
         told = format_number(rate)
         return f"  {stage.name:<12} {1e3 * stage.seconds:8.3f} ms   {told:>11} samples/s"
 
-    files, made = f"{stages.samples} {stages.kind} files", list(stages.stages)
+    files, made = format_count(stages.samples, f"{stages.kind} file"), list(stages.stages)
     if stages.kind == "bytes":  # for those there is nothing else to do, and nothing to be told
-        files = f"{stages.samples} files, read and not decoded"
+        files = f"{format_count(stages.samples, 'file')}, read and not decoded"
         made = [stage for stage in made if stage.name not in ("decode", "resize")]
     with_decoder = f" by {stages.decoder}" if stages.decoder else ""
     return [

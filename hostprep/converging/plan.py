@@ -98,12 +98,19 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
     """
     first, volumes = _plan_memory(options, facts)
     left = plan_leftovers(facts.leftovers)
+    datasets = plan_datasets(facts.datasets, [each.target for each, _ in facts.leftovers.datasets])
+    services = plan_services(
+        facts.boot,
+        prune=options.prune,
+        reserve_bytes=options.reserve_bytes,
+        refused={each.subject for each in datasets if each.refusal is not None},
+    )
     objects = (
         *plan_packages(spec.packages, facts.packages),
         *(each for each in left if _lies_in(each.subject, first)),
         *volumes,
-        *plan_datasets(facts.datasets, [each.target for each, _ in facts.leftovers.datasets]),
-        *plan_services(facts.boot, prune=options.prune, reserve_bytes=options.reserve_bytes),
+        *datasets,
+        *services,
         *(each for each in left if not _lies_in(each.subject, first)),
     )
     return HostPlan(spec.path, refuse_unkept(objects, facts.unkept))

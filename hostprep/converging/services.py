@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 
 from hostprep.converging.boot_facts import BootFacts, gather_boot
@@ -79,14 +79,24 @@ def look_at_boot(
 
 
 def plan_services(
-    look: BootLook, *, prune: bool, reserve_bytes: int | None = None
+    look: BootLook,
+    *,
+    prune: bool,
+    reserve_bytes: int | None = None,
+    refused: Collection[str] = (),
 ) -> tuple[ObjectPlan, ...]:
-    """Return the plan of each boot service, of left over ones too. Pure."""
+    """Return the plan of each boot service, of left over ones too. Pure.
+
+    ``refused`` names data sets that cannot be staged now. Nothing is planned for services that
+    they have: where the disk of a target is missing, that its path lies on another is no news.
+    """
     plan = plan_boot(look.datasets, look.facts, prune=prune, reserve_bytes=reserve_bytes)
     wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
     objects = [
-        _left(step)
+        _left(step, "the source of its data set is away")
         if step.subject in look.unknown
+        else _left(step, "its data set cannot be staged")
+        if step.subject in refused and look.facts.installed_as(step.unit) is not None
         else _object(step, wanted.get(step.subject), reserve_bytes, look.feeders)
         for step in plan.steps
     ]
@@ -95,8 +105,8 @@ def plan_services(
     return tuple(objects)
 
 
-def _left(step: BootStep) -> ObjectPlan:
-    reason = f"{step.unit} is left as it is while the source of its data set is away"
+def _left(step: BootStep, why: str) -> ObjectPlan:
+    reason = f"{step.unit} is left as it is while {why}"
     return ObjectPlan(
         Kind.BOOT, step.subject, unchanged=(Unchanged(Kind.BOOT, step.subject, reason),)
     )

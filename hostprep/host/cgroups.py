@@ -98,15 +98,15 @@ def read_memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
     return tuple(limits)
 
 
-def memory_limits_are_hidden(root: Path = Path("/")) -> bool:
-    """Return whether this process is in a control group of memory that is not to be seen here.
+def limits_are_hidden(controller: str, root: Path = Path("/")) -> bool:
+    """Return whether this process is in a control group of ``controller`` that is not seen here.
 
     As in a sandbox without /sys, or with another one over it; or where a container has the host's
     /sys/fs/cgroup, and a namespace in which its own group is ``/``: where that is below the mount
     nothing tells.
     """
     groups = dict(_groups(root))
-    mine = next((controllers for controllers in groups if "memory" in controllers), frozenset())
+    mine = next((controllers for controllers in groups if controller in controllers), frozenset())
     if mine not in groups:
         return False
     mount = _mount_of(mine, _mounts(root))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.host.cgroups import MemoryLimit, memory_limits_are_hidden, read_memory_limits
+from hostprep.host.cgroups import MemoryLimit, limits_are_hidden, read_memory_limits
 from hostprep.host.nodes import NodeLimit, read_node_limit
 from hostprep.host.reading import read_number, read_proc
 from hostprep.units import KIB
@@ -151,7 +151,7 @@ def read_headroom(root: Path = Path("/")) -> Headroom:
         read_memory(root),
         read_memory_limits(root),
         read_node_limit(root),
-        limits_hidden=memory_limits_are_hidden(root),
+        limits_hidden=limits_are_hidden("memory", root),
     )
 
 

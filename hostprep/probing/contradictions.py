@@ -138,7 +138,8 @@ def _missing(measured: Measured) -> tuple[Reason, ...]:
         of = SMALL_FILES if measured.dataset.large_files else None
         reasons.append(Reason("no_small_files", f"small files were not measured: {note}", of))
     elif small.best.files < _FEWEST_FILES:
-        text = f"only {small.best.files} files were read in the time given"
+        were = "file was" if small.best.files == 1 else "files were"
+        text = f"only {small.best.files} {were} read in the time given"
         reasons.append(Reason("too_few_files", text, SMALL_FILES))
     return tuple(reasons)
 

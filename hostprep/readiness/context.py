@@ -141,6 +141,12 @@ class Context:
             "fstab", lambda: entries(path.read_bytes()) if path.exists() else (), by_root=True
         )
 
+    def mount_unit(self, path: str) -> Path | None:
+        """Return the admin's own unit for the mount point ``path``, which counts before fstab."""
+        from hostprep.system.systemd import own_mount_unit
+
+        return own_mount_unit(path, self.root / "etc/systemd/system" if self._captured else None)
+
     def live(self, path: str) -> LiveVolume | None:
         """Return the tmpfs that is mounted exactly on ``path``, whoever mounted it.
 

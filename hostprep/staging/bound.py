@@ -56,7 +56,8 @@ class Bound:
     def words(self) -> str:
         """Return it as a sentence for people; a ceiling is only named where it was measured."""
         rate = format_rate(self.bytes_per_s)
-        busy = f"{self.busy_cores:.1f} of {self.cores:g} cores busy"
+        noun = "core" if self.cores == 1 else "cores"
+        busy = f"{self.busy_cores:.1f} of {self.cores:g} {noun} busy"
         match self.by:
             case "processors":
                 return f"bound by the processors: read {rate} with {busy}"

@@ -75,12 +75,13 @@ def mount_unit(path: str) -> str:
     return f"{escape_name(path.strip('/'))}.mount"
 
 
-def own_mount_unit(path: str) -> Path | None:
+def own_mount_unit(path: str, directory: Path | None = None) -> Path | None:
     """Return the admin's own unit for the mount point ``path``, None where there is none.
 
-    Such a file, a mask included, counts at boot in place of the line in fstab.
+    Such a file, a mask included, counts at boot in place of the line in fstab. ``directory`` of
+    None is that of this host's units.
     """
-    unit = unit_dir() / mount_unit(path)
+    unit = (directory or unit_dir()) / mount_unit(path)
     return unit if os.path.lexists(unit) else None
 
 

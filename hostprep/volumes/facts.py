@@ -20,6 +20,7 @@ from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
+from hostprep.volumes.options import labels_in
 from hostprep.volumes.paths import Place, check_path, look
 from hostprep.volumes.records import VolumeRecord, all_records, read_record
 
@@ -90,6 +91,12 @@ class VolumeFacts:
             return self.mount.source
         line = self.fstab_entry
         return line.source if line is not None and line.source in VOLUME_SOURCES else SOURCE
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of SELinux that somebody gave the volume in its line, as mount options."""
+        line = self.fstab_entry
+        return () if line is None else labels_in(line.options)
 
     @property
     def is_ours(self) -> bool:

@@ -26,6 +26,7 @@ from hostprep.volumes.fstab import (
     volume_id_for,
 )
 from hostprep.volumes.model import SOURCE
+from hostprep.volumes.options import labels_in
 
 _USER_MAY_MOUNT = frozenset({"user", "users", "owner", "group"})
 _UNIT_NAME_BYTES = 255
@@ -108,6 +109,12 @@ def line_options(path: str, options: Sequence[str]) -> tuple[str, ...]:
     return (*kept, "nofail", f"{OWNER_OPTION}={volume_id_for(path)}")
 
 
+def in_order(options: Sequence[str]) -> tuple[str, ...]:
+    """Return the options of a line with its labels last, wherever the admin put them."""
+    labels = labels_in(options)
+    return (*(option for option in options if option not in labels), *labels)
+
+
 def check_target(path: str) -> None:
     """Refuse a mount point that fstab(5), mount(8) or systemd's fstab generator would misread."""
     problem = _path_problem(path)
@@ -178,7 +185,8 @@ def _check_still_at(own: FstabEntry, path: str) -> None:
 
 
 def _meaning(entry: FstabEntry) -> tuple[object, ...]:
-    return (entry.source, entry.target, entry.options, entry.freq or 0, entry.passno or 0)
+    options = in_order(entry.options)
+    return (entry.source, entry.target, options, entry.freq or 0, entry.passno or 0)
 
 
 def _joined(lines: Sequence[Line]) -> bytes:

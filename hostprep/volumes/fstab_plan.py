@@ -10,7 +10,7 @@ from hostprep.errors import Refused
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import FstabEntry
 from hostprep.volumes.fstab_file import fstab_path
-from hostprep.volumes.fstab_line import line_options, set_volume
+from hostprep.volumes.fstab_line import in_order, line_options, set_volume
 from hostprep.volumes.model import Change, Unchanged, VolumeRequest
 from hostprep.volumes.options import parse_options
 
@@ -82,7 +82,7 @@ def line_difference(entry: FstabEntry, options: Sequence[str], source: str) -> s
     lacks = [option for option in wanted if option not in entry.options]
     if says or lacks:
         return f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
-    if entry.options != wanted:
+    if in_order(entry.options) != in_order(wanted):
         return "its options are in another order, or given twice"
     if entry.source != source:
         return other_source(entry, source)

@@ -15,6 +15,8 @@ from hostprep.volumes.model import FLAGS, LiveVolume
 # No more digits than 64 bits have: int() gives up at some thousands.
 _NUMBER = re.compile(r"([0-9]{1,20})([kmgtpe]?)", re.I | re.A)
 _PERCENTAGE = re.compile(r"([0-9]{1,20})%")
+# SELinux's (mount(8)); a label with commas in it is quoted.
+_LABEL = re.compile(r'(?:|fs|def|root)context=(?:"[!-~]*"|[!-~]*)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,14 @@ def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]
         elif getattr(want, flag) and not getattr(live, flag):
             found.append(f"{flag} is missing")
     return tuple(found)
+
+
+def labels_in(options: Sequence[str]) -> tuple[str, ...]:
+    """Return SELinux's among mount ``options``, which are the admin's and no matter of a volume's.
+
+    The kernel takes them at a mount alone: a remount leaves the labels as they are.
+    """
+    return tuple(option for option in options if _LABEL.fullmatch(option))
 
 
 def size_drift(size_bytes: int, wanted_bytes: int) -> str:

@@ -113,14 +113,9 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     noswap = not request.swap and facts.support.noswap is True
     huge = huge_pages(request, facts)
     budget = check_budget(request, facts, size_bytes + inodes * INODE_BYTES)
-    options = mount_options(
-        size_bytes,
-        inodes,
-        DEFAULT_MODE if request.mode is None else request.mode,
-        (request.uid or 0, request.gid or 0),
-        huge,
-        noswap,
-    )
+    mode = DEFAULT_MODE if request.mode is None else request.mode
+    owner = (request.uid or 0, request.gid or 0)
+    options = mount_options(size_bytes, inodes, mode, owner, huge, noswap, facts.labels)
     missing = facts.place.missing
     changes = [Change(directory, "make directory", "it does not exist") for directory in missing]
     changes.append(
@@ -181,7 +176,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     remount = _remount_options(facts, live, size_bytes, inodes, huge) if changes else None
     changes += _directory_changes(live, mode, owner)
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
-    at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
+    at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted, facts.labels)
     more_inodes_than_asked = request.inodes is not None and request.inodes < inodes
     read_only = read_only_warnings(live, mode, owner)
     if read_only:

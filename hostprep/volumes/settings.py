@@ -141,9 +141,15 @@ def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> t
 
 
 def mount_options(
-    size_bytes: int, inodes: int, mode: int, owner: tuple[int, int], huge: Huge, noswap: bool
+    size_bytes: int,
+    inodes: int,
+    mode: int,
+    owner: tuple[int, int],
+    huge: Huge,
+    noswap: bool,
+    labels: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return the mount options, sizes in bytes."""
+    """Return the mount options, sizes in bytes; ``labels`` are SELinux's."""
     return (
         *FLAGS,
         f"mode={mode:04o}",
@@ -153,6 +159,7 @@ def mount_options(
         f"nr_inodes={inodes}",
         *((f"huge={huge}",) if huge is not Huge.NEVER else ()),
         *(("noswap",) if noswap else ()),
+        *labels,
     )
 
 

@@ -9,6 +9,7 @@ from hostprep.host.cpu import allowed_and_online
 from hostprep.host.lists import parse_list
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ def look(context: Context) -> Facts:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the affinity."""
     status, remedy = Status.PASS, None
-    message = f"all {facts.online} processors may be used."
+    message = "its one processor may be used."
+    if facts.online > 1:
+        message = f"all {facts.online} processors may be used."
     if facts.affinity < facts.online:
         status = Status.WARN
         message = (
@@ -63,8 +66,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         status,
         "affinity",
         message,
-        Measured(f"{facts.affinity} processors", facts.affinity, "processors", "higher"),
-        f"{facts.online} processors",
+        Measured(format_count(facts.affinity, "processor"), facts.affinity, "processors", "higher"),
+        format_count(facts.online, "processor"),
         "the processors that are online",
         facts.online,
         remedy,

@@ -9,6 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.host.cpu import online_cpus
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_count
 
 _CPUS = "sys/devices/system/cpu"
 _SET = "echo {} | tee /sys/devices/system/cpu/cpu*/cpufreq/{} > /dev/null"
@@ -80,7 +81,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         f"{name} on {count}" for name, count in sorted(governors.items())
     )
     status, remedy = Status.PASS, None
-    message = f"the clock rises with the work ({shown} processors)."
+    noun = "processor" if len(facts.policies) == 1 else "processors"
+    message = f"the clock rises with the work ({shown} {noun})."
     measured = Measured(shown, shown.removeprefix("governor "))
     wanted = "performance, or one that scales with the load"
     wanted_by = "the kernel's admin-guide/pm/cpufreq; Meta's GCM looks at the governor too"
@@ -89,13 +91,14 @@ def judge(facts: Facts) -> Iterator[Finding]:
         how = slow[0].governor
         if slow[0].driver in _SELF_SCALING:
             how += f", preference {slow[0].preference}"
-        message = f"the governor ({how}) keeps {len(slow)} processors slow under load."
+        count = format_count(len(slow), "processor")
+        message = f"the governor ({how}) keeps {count} slow under load."
     elif capped:
         status = Status.WARN
         low, high = capped[0].allowed_khz or 0, capped[0].highest_khz or 0
-        message = (
-            f"{len(capped)} processors are held to {low / 1e6:.2f} GHz of {high / 1e6:.2f} GHz."
-        )
+        count = format_count(len(capped), "processor")
+        are = "is" if len(capped) == 1 else "are"
+        message = f"{count} {are} held to {low / 1e6:.2f} GHz of {high / 1e6:.2f} GHz."
         measured = Measured(f"{low / 1e6:.2f} GHz at most", low * 1000, "Hz", "higher")
         wanted = f"{_LEAST_SHARE:.0%} of {high / 1e6:.2f} GHz at least"
         wanted_by = "hostprep; the kernel's scaling_max_freq and cpuinfo_max_freq"

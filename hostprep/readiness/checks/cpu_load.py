@@ -9,6 +9,7 @@ from hostprep.host.reading import NO_PROC_HINT, first_number
 from hostprep.readiness.checks._commands import WHO_COMPUTES
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_count
 
 _MUCH_SHARE = 0.5
 
@@ -36,7 +37,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the load against the processors."""
     share = facts.load / facts.processors
     status, remedy = Status.PASS, None
-    count = f"{facts.processors} processors"
+    count = format_count(facts.processors, "processor")
     message = f"{facts.load:.2f} processes ran or waited on {count} over the last minute."
     if share >= _MUCH_SHARE:
         status = Status.WARN

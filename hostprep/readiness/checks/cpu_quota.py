@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.host.cgroups import read_cpu_quotas, read_cpu_throttling
+from hostprep.host.cgroups import limits_are_hidden, read_cpu_quotas, read_cpu_throttling
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,14 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The quotas above this process, the closest first, and the processors that it may run on."""
+    """The quotas above this process, the closest first, and the processors that it may run on.
+
+    ``hidden``: where its control group cannot be seen, there may be others.
+    """
 
     quotas: tuple[Quota, ...]
     processors: int
+    hidden: bool
 
 
 def look(context: Context) -> Facts:
@@ -46,19 +51,23 @@ def look(context: Context) -> Facts:
                 None if counts is None else counts.throttled,
             )
         )
-    return Facts(tuple(found), context.cpu.affinity)
+    return Facts(tuple(found), context.cpu.affinity, limits_are_hidden("cpu", context.root))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the tightest quota; the remedy lifts all that are too tight."""
     tight = [quota for quota in facts.quotas if quota.cpus < facts.processors]
+    processors = format_count(facts.processors, "processor")
     if not tight:
+        message = f"no cgroup gives less than the {processors}"
+        if facts.hidden:
+            message += ", or none that is to be seen: /sys/fs/cgroup does not show this process's"
         yield Finding(
             Status.PASS,
             "processor time",
-            f"no cgroup gives less than the {facts.processors} processors.",
+            f"{message}.",
             Measured("no quota" if not facts.quotas else "wide enough", None),
-            f"{facts.processors} processors",
+            processors,
             "the affinity of this process",
         )
         return
@@ -69,11 +78,11 @@ def judge(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         Status.FAIL if least.cpus < 1 else Status.WARN,
         "processor time",
-        f"cgroup {least.group} gives {least.cpus:g} of the {facts.processors} processors{felt}:"
+        f"cgroup {least.group} gives {least.cpus:g} of the {processors}{felt}:"
         " workers that are counted by processors stand still for up to"
         f" {1 - least.cpus / facts.processors:.0%} of the time.",
         Measured(f"{least.cpus:g} processors", least.cpus, "processors", "higher"),
-        f"{facts.processors} processors",
+        processors,
         "the affinity of this process",
         facts.processors,
         Remedy(
@@ -102,7 +111,8 @@ CHECK = Check(
 The quotas of processor time of this process's cgroup and all above it (`cpu.max`, or
 `cpu.cfs_quota_us`), against the processors that it may run on. `os.cpu_count()` knows nothing of a
 quota, so loaders start a worker for each processor, and the kernel then stops all of them for the
-rest of each period. How often it did is in `cpu.stat`.
+rest of each period. How often it did is in `cpu.stat`. Within a container what is above its own
+cgroup may not be seen.
 
 **FAIL** less than one processor's time: not even the main process runs freely. **WARN** less than
 the processors that one sees.

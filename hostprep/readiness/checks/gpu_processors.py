@@ -11,6 +11,7 @@ from hostprep.host.lists import format_list, parse_list
 from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ def _judge_one(gpu: Gpu, facts: Facts) -> Finding:
         return Finding(Status.SKIP, _gpus.name(gpu), message)
     usable, listed = near & facts.allowed, format_list(near)
     if usable:
-        message = f"{len(usable)} of the {len(facts.allowed)} processors of this process are near."
+        allowed = format_count(len(facts.allowed), "processor")
+        are = "is" if len(usable) == 1 else "are"
+        message = f"{len(usable)} of the {allowed} of this process {are} near."
     else:
         message = (
             f"it is attached to the socket of processors {listed}, and this process may run on"
@@ -58,7 +61,7 @@ def _judge_one(gpu: Gpu, facts: Facts) -> Finding:
         Status.PASS if usable else Status.WARN,
         _gpus.name(gpu),
         message,
-        Measured(f"{len(usable)} processors", len(usable), "processors", "higher"),
+        Measured(format_count(len(usable), "processor"), len(usable), "processors", "higher"),
         "at least 1 processor",
         f"the kernel: processors {listed} are near (local_cpulist)",
         1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
@@ -21,12 +22,14 @@ class Facts:
 
     ``strays`` has by path the line that takes the place of the volume's own, or has its mark as
     well: its number, what it is, and what to do with it. ``swapped`` are the paths of those whose
-    line lacks the noswap that the kernel takes.
+    line lacks the noswap that the kernel takes. ``units`` has by path somebody's mount unit, by
+    which systemd goes in place of the line.
     """
 
     volumes: tuple[VolumeLook, ...] | None
     strays: dict[str, tuple[int, str, str]]
     swapped: frozenset[str]
+    units: dict[str, str]
 
 
 def look(context: Context) -> Facts:
@@ -44,7 +47,8 @@ def look(context: Context) -> Facts:
             how = f"is for {target}, and has the mark of the line for {path}"
             strays[path] = number, how, f"take the X-hostprep.id option out of it, or {remove}"
     swapped = (each.spec.path for each in volumes or () if _lacks_noswap(context, each))
-    return Facts(volumes, strays, frozenset(swapped))
+    units = {path: unit.name for path in paths.values() if (unit := context.mount_unit(path))}
+    return Facts(volumes, strays, frozenset(swapped), units)
 
 
 def _lacks_noswap(context: Context, volume: VolumeLook) -> bool:
@@ -81,6 +85,12 @@ def _judge_one(volume: VolumeLook, facts: Facts) -> Finding:
         message = f"line {number} of fstab {how}."
         measured = Measured(f"line {number} is somebody's", number)
         remedy = Remedy((), f"{what}, then `hostprep apply`")
+    elif unit := facts.units.get(path):
+        status = Status.WARN
+        message = f"at boot systemd goes by somebody's {unit}, whatever the line in fstab says."
+        measured = Measured(f"{unit} is somebody's", unit)
+        hint = "remove that unit (a mask: `systemctl unmask`), then `hostprep apply`"
+        remedy = Remedy((f"systemctl cat {shlex.quote(unit)}",), hint)
     elif volume.line is None:
         status = Status.WARN
         message = f"fstab has no line for {path}: after the next reboot it is not mounted."
@@ -134,7 +144,8 @@ takes it and the spec does not say `swap: true`. It must not say `noauto`, nor `
 now.
 
 **WARN** there is no line, it says something else, or somebody else's line mounts the same path, or
-the volume's own was pointed at another. The run of today is not hurt; after the next reboot the
+the volume's own was pointed at another, or in /etc/systemd/system there is a unit for the path (or
+a mask), by which systemd goes instead. The run of today is not hurt; after the next reboot the
 volume is missing or another.
 
 `hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line, and gives what is

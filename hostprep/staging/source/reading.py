@@ -14,7 +14,7 @@ from hostprep.dataclass import dataclass
 from hostprep.host.block import SERVED, StorageClass
 from hostprep.staging.files.lookahead import WINDOW_BYTES, WINDOW_FILES
 from hostprep.staging.source.sampling import Sample
-from hostprep.units import format_bytes
+from hostprep.units import format_bytes, format_count
 
 # What a core spends on a file beside waiting for it, measured on small files.
 _CPU_SECONDS_A_FILE = 60e-6
@@ -170,7 +170,7 @@ def _choose_cold(
     reason = (
         f"a cold file answers after {wait_seconds * 1000:.1f} ms: by Little's law "
         f"{cpus * threads} in flight (at least {_LEAST_COLD_READERS}, at most {_MOST_READERS}) "
-        f"keep {cpus} cores busy"
+        f"keep {format_count(cpus, 'core')} busy"
     )
     return Reading(
         cpus, threads, order, drop, False, _task_files(in_flight, False), reason, adapts=True

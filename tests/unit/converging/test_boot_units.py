@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +25,8 @@ from hostprep.converging.boot_record import (
 )
 from hostprep.converging.boot_template import render
 from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
-from hostprep.converging.model import Kind, Problem
+from hostprep.converging.model import Kind, ObjectPlan, Problem
+from hostprep.converging.services import look_at_boot, plan_services
 from hostprep.converging.writable import unkept_kinds
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
@@ -599,3 +601,24 @@ def test_a_run_that_is_killed_leaves_no_other_name_beside_a_link(
     assert os.listdir(wants) == ["a.service"]
     boot_links.remove_links(tmp_path, "a.service")
     assert os.listdir(wants) == []
+
+
+def test_the_service_of_a_data_set_that_cannot_be_staged_is_left_as_it_is(
+    dataset: DatasetSpec,
+) -> None:
+    """Its target's disk is missing, say: the path lies on another one then, for now."""
+    assert len(only(dataset, refused={"data"}).changes) == 3  # a first one: what is to come
+    apply_boot(planned(dataset))
+    moved = dataclasses.replace(dataset, to="/elsewhere")
+    assert only(moved).changes
+    left = only(moved, refused={"data"})
+    assert not left.changes and left.task is None
+    assert [each.reason for each in left.unchanged] == [
+        f"{UNIT} is left as it is while its data set cannot be staged"
+    ]
+
+
+def only(dataset: DatasetSpec, refused: Collection[str] = ()) -> ObjectPlan:
+    look = look_at_boot((dataset,), frozenset(), {}, {})
+    (found,) = plan_services(look, prune=False, refused=refused)
+    return found

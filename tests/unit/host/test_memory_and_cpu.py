@@ -14,7 +14,7 @@ from hostprep.host.capabilities import Capability, has_capability, knows_other_u
 from hostprep.host.cgroups import (
     MemoryLimit,
     ReadLimit,
-    memory_limits_are_hidden,
+    limits_are_hidden,
     read_cpu_quotas,
     read_memory_limits,
     read_read_limits,
@@ -146,7 +146,7 @@ def test_limits_that_nothing_here_shows_are_not_taken_for_none(
     (tmp_path / "proc/self/cgroup").write_text(groups)
     (tmp_path / "proc/self/mountinfo").write_text(mounts)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
-    assert memory_limits_are_hidden(tmp_path) is hidden
+    assert limits_are_hidden("memory", tmp_path) is hidden
     assert read_headroom(tmp_path).limits_hidden is hidden
 
 

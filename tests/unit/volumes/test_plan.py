@@ -479,6 +479,34 @@ def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
         assert plan_volume(grown, facts).warnings == ()
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        "rootcontext=system_u:object_r:var_t:s0",
+        'context="system_u:object_r:svirt_sandbox_file_t:s0:c1,c2"',
+        "fscontext=system_u:object_r:tmpfs_t:s0,defcontext=system_u:object_r:tmp_t:s0",
+    ],
+)
+def test_labels_of_selinux_in_its_line_are_the_admin_s(labels: str) -> None:
+    request = replace(REQUEST, fstab=True)
+    plain = plan_volume(request, FRESH).fstab_options
+    assert plain is not None
+    line = set_volume(b"", path=PATH, options=plain)
+    for place, given in ((b"nosuid", f"{labels},nosuid"), (b" 0 0", f",{labels} 0 0")):
+        labelled = line.replace(place, given.encode(), 1)
+        assert plan_volume(request, replace(MOUNTED, fstab=labelled)).changes == ()
+        mounting = plan_volume(request, replace(FRESH, fstab=labelled))
+        assert ",".join(mounting.options).endswith(f",noswap,{labels}")
+        assert [each.subject for each in mounting.changes] == [PATH, PATH]
+        growing = replace(request, size_bytes=9 * GIB)
+        grown = plan_volume(growing, replace(MOUNTED, fstab=labelled))
+        assert "context" not in grown.changes[-1].reason
+        assert grown.remount_options is not None and grown.fstab_options is not None
+        assert "context" not in ",".join(grown.remount_options)
+        written = set_volume(labelled, path=PATH, options=grown.fstab_options)
+        assert f",{labels},nofail".encode() in written
+
+
 def test_somebody_else_s_entry_for_the_target_refuses_before_anything_is_mounted() -> None:
     taken = replace(FRESH, fstab=b"/dev/sdb1 /mnt/data ext4 defaults 0 2\n")
     assert "line 1 of fstab" in refusal(replace(REQUEST, fstab=True), taken)
