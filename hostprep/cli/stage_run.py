@@ -141,6 +141,7 @@ def _stage_one(
 ) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
     from hostprep.host.cpu import usable_cpus
+    from hostprep.staging.forbidding import unkept_refusal
     from hostprep.staging.planning import check_ends, plan_stage, stage_lock
     from hostprep.system.locks import lock
     from hostprep.system.state import check_own_records
@@ -160,6 +161,7 @@ def _stage_one(
                 )
             )
         plan = stack.enter_context(plan_stage(request, reporter))
+        plan.refusal = plan.refusal or unkept_refusal(request, plan.files, plan.previous)
         # Imported by now, while the source was scanned.
         from hostprep.cli.stage_fields import plan_fields, result_fields, warnings_of
         from hostprep.cli.stage_text import announce, conclude, show_stage_plan

@@ -23,6 +23,7 @@ from hostprep.system.forking import NoProcess
 PATIENCE_SECONDS = 4.0
 # After how long it is said that a path does not answer, and how often again.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
+_STOPPED_SECONDS = 2.0
 
 
 class NoAnswer(Inconclusive):
@@ -126,11 +127,14 @@ class Standstill:
     def __init__(self, path: str, note: Callable[[str], None]) -> None:
         self._path, self._note = path, note
         self._done: object = None
-        self._since_seconds = 0.0
+        self._since_seconds = self._seen_seconds = -math.inf
 
     def seen(self, done: object, now_seconds: float) -> None:
         """Be told again and again what is ``done``: while that is the same, it is waited."""
-        if done != self._done:
+        # Who was stopped or frozen in between (Ctrl-Z) has not waited.
+        stopped = now_seconds - self._seen_seconds > _STOPPED_SECONDS
+        self._seen_seconds = now_seconds
+        if done != self._done or stopped:
             self._done, self._since_seconds = done, now_seconds
             self._impatience = Impatience(self._path, self._note)
         self._impatience.waited(now_seconds - self._since_seconds)

@@ -31,9 +31,9 @@ def held_to(measured: Measured, run: FioRun | SmallRun) -> Iterator[Reason]:
         bytes_per_s = (run.load.device_bytes or 0) / seconds
         requests_per_s = (run.load.read_requests or 0) / seconds
     each_disks = 1 / max(1, len(measured.storage.disks))
-    built = {device.number for device in measured.storage.devices}
+    of_disks = {disk.number for disk in measured.storage.disks}
     for limit in measured.read_limits:
-        share = 1.0 if limit.device in built else each_disks
+        share = each_disks if limit.device in of_disks else 1.0  # of what is built of them
         held = []
         if _is_at(share * bytes_per_s, limit.bytes_per_s):
             held.append(format_rate(limit.bytes_per_s or 0))

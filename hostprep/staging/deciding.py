@@ -12,12 +12,7 @@ from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
 from hostprep.staging.failures import unstage_first
-from hostprep.staging.forbidding import (
-    empty_refusal,
-    nested_refusal,
-    ownership_refusal,
-    unkept_refusal,
-)
+from hostprep.staging.forbidding import empty_refusal, nested_refusal, ownership_refusal
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, cores, purpose_of, target_lookers
@@ -114,7 +109,6 @@ def decide(
         refusal = refusal or unstage_first(volume.refusal, there)
     if parent_fd is not None or volume is None:
         refusal = refusal or _read_only_refusal(request, files)
-    refusal = refusal or unkept_refusal(request, files, previous)
     refusal = refusal or _room_refusal(request, space, previous)
     if memory is not None:
         refusal = refusal or check_memory(request, memory)

@@ -24,8 +24,9 @@ def unkept_refusal(
 ) -> Refused | None:
     """Refuse a run whose records or locks have a read-only file system, as in some containers.
 
-    Before anything is made or mounted for it. Who only looks at what root is to do on a volume has
-    records of their own, which do not matter.
+    For ``stage``: a plan of the whole host has this from ``converging.writable``. Before anything
+    is made or mounted. Who only looks at what root is to do on a volume has records of their own,
+    which do not matter.
     """
     if previous is not None and files.nothing_to_do:
         return None

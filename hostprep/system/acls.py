@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import struct
+from collections.abc import Sequence
 
 # The access ACL, in the kernel's own form (linux/posix_acl_xattr.h): a version, then entries.
 ACCESS_ACL = "system.posix_acl_access"
@@ -17,7 +18,7 @@ _VERSION, _READ = 2, 0o4
 _NOBODY = 0xFFFFFFFF  # the id of entries that have none
 _NFS4_ENTRY = struct.Struct(">IIII")  # type, flags, permissions, length of the name that follows
 _ALLOW, _DENY = 0, 1
-_INHERIT_ONLY = 0x8
+_INHERIT_ONLY, _OF_A_GROUP = 0x8, 0x40
 _NFS4_BITS = ((0x1, 0o4), (0x2, 0o2), (0x20, 0o1))
 _SPECIAL = (b"OWNER@", b"GROUP@", b"EVERYONE@")
 _NO_ACL = _HEADER.pack(_VERSION) + _ENTRY.pack(_OWNING_GROUP, 0, _NOBODY)
@@ -46,15 +47,27 @@ def hides_more(mode: int) -> bool:
     return bool(mode & 0o077 if stat.S_ISDIR(mode) else mode >> 3 & ~mode & 0o7)
 
 
+def mode_over_nfs(descriptor: int, names: Sequence[str], mode: int) -> int:
+    """Return ``mode``, of an open file with these attributes, without what an NFS 4 server's ACL
+    keeps from whom it lets in."""
+    if NFS4_ACL not in names or not hides_more(os.fstat(descriptor).st_mode):
+        return mode
+    acl = acl_over_nfs(descriptor)
+    return mode if acl is None else without_acl(mode, acl)
+
+
 def acl_over_nfs(descriptor: int) -> bytes | None:
     """Return as an access ACL what the NFS 4 server says of an open file; None where it has none.
 
-    Those whom it names have no ids: what it gives can be known by it, not set.
+    Those whom it names have no ids: what it gives can be known by it, not set. One that may not be
+    read gives nobody but the owner anything.
     """
     try:
         return _from_nfs4(os.getxattr(descriptor, NFS4_ACL))
     except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENODATA, errno.EPERM, errno.EACCES):
+        if error.errno in (errno.EPERM, errno.EACCES):
+            return _NO_ACL
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENODATA):
             raise
         return None
 
@@ -66,27 +79,33 @@ def _from_nfs4(data: bytes) -> bytes:
         for _ in range(int.from_bytes(data[:4])):
             kind, flags, permissions, length = _NFS4_ENTRY.unpack_from(data, place)
             place += _NFS4_ENTRY.size
-            who = data[place : place + length]
+            name = data[place : place + length]
             place += length + -length % 4
+            if place > len(data):
+                return _NO_ACL
+            # A user and a group may have one name, as where they are numbers.
+            who = (name, name not in _SPECIAL and bool(flags & _OF_A_GROUP))
             if kind in (_ALLOW, _DENY) and not flags & _INHERIT_ONLY:
                 entries.append((who, kind, permissions))
     except struct.error:
         return _NO_ACL
 
-    def given(who: bytes) -> int:
-        """Return what those called so have: of each permission the first entry decides."""
+    def given(*whos: tuple[bytes, bool]) -> int:
+        """Return what those have who are all of these: the first entry for a permission decides."""
         found = 0
         for bit, permission in _NFS4_BITS:
-            kinds = (
-                kind for name, kind, bits in entries if name in (who, b"EVERYONE@") and bits & bit
-            )
+            kinds = (kind for who, kind, bits in entries if who in whos and bits & bit)
             found |= permission if next(kinds, _DENY) == _ALLOW else 0
         return found
 
-    named = sorted({who for who, *_ in entries if who not in _SPECIAL})
-    acl = [(_OWNING_GROUP, given(b"GROUP@"), _NOBODY)]
-    # As users, whose entries say more: some of a group may have less by the others they are in.
-    acl += [(_NAMED_USER, given(who), number) for number, who in enumerate(named)]
+    group, all_others = (b"GROUP@", False), (b"EVERYONE@", False)
+    named = sorted({who for who, *_ in entries if who[0] not in _SPECIAL})
+    owning = given(group, all_others)
+    for who in named:  # who may be in the owning group
+        owning &= given(who, group, all_others)
+    acl = [(_OWNING_GROUP, owning, _NOBODY)]
+    rights = [given(all_others), *(given(who, all_others) for who in named)]
+    acl += [(_NAMED_GROUP, each, number) for number, each in enumerate(rights)]
     return _HEADER.pack(_VERSION) + b"".join(_ENTRY.pack(*entry) for entry in acl)
 
 

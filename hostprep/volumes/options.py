@@ -16,7 +16,7 @@ from hostprep.volumes.model import FLAGS, LiveVolume
 _NUMBER = re.compile(r"([0-9]{1,20})([kmgtpe]?)", re.I | re.A)
 _PERCENTAGE = re.compile(r"([0-9]{1,20})%")
 # SELinux's (mount(8)); a label with commas in it is quoted.
-_LABEL = re.compile(r'(?:|fs|def|root)context=(?:"[!-~]*"|[!-~]*)')
+_LABEL = re.compile(r'(?:|fs|def|root)context=(?:"[!#-~]*"|[!#-+\--~]*)')
 
 
 @dataclass(frozen=True, slots=True)

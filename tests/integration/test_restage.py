@@ -283,7 +283,7 @@ def test_a_target_directory_on_another_file_system_than_before(host: Host) -> No
     unmount(fast / "sets")
     unmount(fast)
     done = run_hostprep("restage", "data")
-    assert done.returncode == 5 and f"{fast} is not mounted" in done.stderr
+    assert done.returncode == 5 and f"{fast}, is not mounted" in done.stderr
     assert list(fast.iterdir()) == []
 
 

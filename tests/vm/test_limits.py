@@ -26,16 +26,16 @@ def test_memory_and_processors_are_those_that_a_slice_above_leaves(vm: Machine) 
     assert "lab.slice" in held["headroom"]["available_from"]
 
 
-def test_a_limit_of_reads_is_not_taken_for_what_the_disk_gives(vm: Machine) -> None:
-    vm.ssh("mkdir /srv/set && head -c 8M /dev/urandom | split -a 3 -b 40K - /srv/set/; sync")
-    vm.ssh("systemctl set-property --runtime lab.slice CPUQuota= 'IOReadBandwidthMax=/dev/vda 3M'")
-    probed = vm.hostprep("probe /srv/set --seconds 20", expect=4, within=_BELOW_LAB)
-    assert "read_limited" in {reason["code"] for reason in probed["invalid_reasons"]}
-
-
 def test_a_volume_that_the_slice_has_no_memory_for_is_refused(vm: Machine) -> None:
     words = "mount /mnt/lab --size 900M --reserve 256M"
     refused = vm.hostprep(words, expect=5, within=_BELOW_LAB)
     assert "lab.slice" in refused["error"]["message"]
     assert vm.ssh("findmnt /mnt/lab", check=False).returncode == 1
     vm.hostprep(f"{words} --dry-run")
+
+
+def test_a_limit_of_reads_is_not_taken_for_what_the_disk_gives(vm: Machine) -> None:
+    vm.ssh("mkdir /srv/set && head -c 8M /dev/urandom | split -a 3 -b 40K - /srv/set/; sync")
+    vm.ssh("systemctl set-property --runtime lab.slice CPUQuota= 'IOReadBandwidthMax=/dev/vda 3M'")
+    probed = vm.hostprep("probe /srv/set --seconds 20", expect=4, within=_BELOW_LAB)
+    assert "read_limited" in {reason["code"] for reason in probed["invalid_reasons"]}

@@ -56,8 +56,10 @@ def test_after_a_reboot_all_is_as_the_spec_says(vm: Machine) -> None:
 def test_what_is_there_after_a_power_cut_is_whole(vm: Machine, seconds: float) -> None:
     copy = "/srv/disk/ram/birds"
     vm.ssh(f"if [ -e {copy} ]; then hostprep unstage {copy} --json; fi; sync; test ! -e {copy}")
-    vm.ssh("systemd-run --quiet --unit run hostprep stage /srv/disk/birds --to /srv/disk/ram")
+    run = "hostprep stage /srv/disk/birds --to /srv/disk/ram"
+    vm.ssh(f"systemd-run --quiet --unit run --property RemainAfterExit=yes {run}")
     time.sleep(seconds)
+    vm.ssh("systemctl is-active run")
     vm.cut_power()
     vm.start()
     if vm.ssh(f"test -e {copy}", check=False).returncode == 0:
@@ -70,10 +72,11 @@ def test_fstab_is_the_old_file_or_the_new_one_after_a_power_cut(vm: Machine) -> 
     """It is written again and again until then, with a line for a volume and without."""
     kept = vm.ssh("cat /etc/fstab; sync").stdout
     vm.ssh(
-        "systemd-run --quiet sh -c 'while hostprep mount /mnt/v --size 1M --fstab --reserve 1M;"
-        " do hostprep unmount /mnt/v --fstab; done'"
+        "systemd-run --quiet --unit writer sh -c 'while hostprep mount /mnt/v --size 1M --fstab"
+        " --reserve 1M; do hostprep unmount /mnt/v --fstab; done'"
     )
     time.sleep(15)
+    vm.ssh("systemctl is-active writer")
     vm.cut_power()
     vm.start()
     lines = vm.ssh("cat /etc/fstab").stdout.splitlines(keepends=True)

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 
+from hostprep.staging.files.fatal import raise_if_of_all
 from hostprep.staging.files.holding import OWNER, holding
 from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, count_setgid, drop_xattrs
 from hostprep.staging.model import Entry
@@ -37,6 +38,7 @@ def finish_directory(
         mode = copy_xattrs(source.fd(path), target, mode, style)
         atime_ns = os.fstat(source.fd(path)).st_atime_ns
     except OSError as error:
+        raise_if_of_all(error, source)  # nobody knows what its ACL keeps from whom the mode lets in
         if error.errno != errno.ENODATA and _answers(source, path):
             raise  # then it was the target, of which more would be lost than is told
         atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan

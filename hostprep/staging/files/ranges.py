@@ -7,6 +7,7 @@ import os
 import stat
 
 from hostprep.staging.files import copying, transfer
+from hostprep.staging.files.fatal import raise_if_of_all
 from hostprep.staging.files.holding import FOLDER_NAME, THIS_NAME, holding, is_unholdable
 from hostprep.staging.files.metadata import CopyStyle, copy_metadata
 from hostprep.staging.files.settling import settle
@@ -99,6 +100,7 @@ def finish(
     except transfer.Changed:
         return "changed"
     except OSError as error:
+        raise_if_of_all(error, source_tree)
         return copying.reason_below(error, directory, entry.name, source_tree)
     return None
 

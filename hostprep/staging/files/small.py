@@ -17,7 +17,7 @@ from hostprep.staging.files.metadata import CopyStyle, is_carried
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import Entry, Verify
 from hostprep.staging.tree import Plain
-from hostprep.system.acls import ACCESS_ACL, NFS4_ACL, hides_more
+from hostprep.system.acls import ACCESS_ACL, NFS4_ACL, hides_more, mode_over_nfs
 
 TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Up to this size malloc keeps the memory of a bytes object for the next one.
@@ -129,7 +129,7 @@ def _values(source: int, names: list[str], mode: int) -> list[tuple[str, bytes]]
     """
     if ACCESS_ACL in names or len(names) > _MOST_NAMES:
         raise Unusual
-    if NFS4_ACL in names and hides_more(mode):
+    if mode_over_nfs(source, names, mode) != mode:
         raise Unusual
     return [(name, os.getxattr(source, name)) for name in names if is_carried(name)]
 

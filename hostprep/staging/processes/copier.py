@@ -14,6 +14,7 @@ from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import knows_other_users
 from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.directories import finish_directory
+from hostprep.staging.files.fatal import raise_if_of_all
 from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
 from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
@@ -29,34 +30,10 @@ from hostprep.staging.tree import Plain
 from hostprep.system.trees import DirCache, join
 
 # Errors that concern the whole run, not one file.
-FATAL = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-)
-# What comes of a source whose server is gone, each time after a while: soft mounts of NFS give EIO.
-_SERVER_GONE = frozenset(
-    {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH}
-)
 # What a worker that is killed has done for nothing is about the work of so long.
 _JOURNAL_SECONDS = 0.5
 # Of what is told to people, who see the kind of it by a few.
 MOST_NAMED = 10
-
-
-def raise_if_of_all(error: OSError, source: DirCache) -> None:
-    """Raise an error again that concerns the whole run, not one file.
-
-    So it does where the source as a whole gives such a one: of all files that are left none would
-    come, each of them after its server's time.
-    """
-    if error.errno in FATAL:
-        raise error
-    if error.errno in _SERVER_GONE:
-        try:
-            os.fstatvfs(source.fd(""))  # what a network file system does not answer from its cache
-        except OSError as now:
-            if now.errno in _SERVER_GONE:
-                said = f"nothing comes from the source any more: {now.strerror}"
-                raise OSError(now.errno, said) from error
 
 
 @dataclass(slots=True)

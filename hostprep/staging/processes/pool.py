@@ -122,9 +122,9 @@ class Pool:
         try:
             killed = self._close(hurry=kind is not None)
         except KeyboardInterrupt:
-            told = self._fatal is not None and value is self._fatal
-            if not (self._close(hurry=True) and told and self._what_ran_out()):
+            if self._fatal is None or value is not self._fatal or not self._what_ran_out():
                 raise
+            self._close(hurry=True)
             raise self._stopped() from None
         if killed and value is not None and is_interruption(value) and self._what_ran_out():
             raise self._stopped() from None

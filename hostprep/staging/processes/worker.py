@@ -15,11 +15,12 @@ from typing import Any
 from hostprep.staging.batches import Listed, list_batches, look_up_batches
 from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.directories import finish_directory
+from hostprep.staging.files.fatal import raise_if_of_all
 from hostprep.staging.files.placing import place_by_extent
 from hostprep.staging.files.rereading import difference
 from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Entry, Verify
-from hostprep.staging.processes.copier import FATAL, Copier, raise_if_of_all
+from hostprep.staging.processes.copier import Copier
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.record import digest
@@ -162,8 +163,7 @@ class Worker:
         try:
             return tuple(entry_of(name, os.lstat(name, dir_fd=self._source.fd(directory))))
         except OSError as error:
-            if error.errno in FATAL:
-                raise
+            raise_if_of_all(error, self._source)
             return copying.reason_below(error, directory, name, self._source)
 
     def _discard(self, payload: tuple[str, str]) -> None:

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
+from hostprep.staging.files.fatal import FATAL
 from hostprep.staging.files.holding import (
     FOLDER_NAME,
     HARD_LINKS,
@@ -20,7 +21,6 @@ from hostprep.staging.files.holding import (
 )
 from hostprep.staging.model import ITS_HARD_LINK, TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
-from hostprep.staging.processes.copier import FATAL
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line, encode_record, join_line

@@ -26,6 +26,7 @@ class Journal:
         """Close its file; what was written stays."""
         if self._fd is not None:
             os.close(self._fd)
+            self._fd = None
 
     def write(self, done: list[tuple[str, list[str]]]) -> None:
         """Append what was done: (directory, encoded records) each."""

@@ -49,8 +49,12 @@ def test_work_that_comes_to_a_halt_is_told_of_until_it_goes_on() -> None:
     for second in range(110, 120):
         standstill.seen((109, 0), second)
     assert [line.split(", which ")[0] for line in told] == ["waiting for /srv/data"]
-    standstill.seen((110, 0), 120)
-    standstill.seen((110, 0), 124)
+    for second in range(120, 125):
+        standstill.seen((110, 0), second)
     assert len(told) == 1
-    standstill.seen((110, 0), 126)
+    standstill.seen((110, 0), 4000)  # stopped for an hour
+    standstill.seen((110, 0), 4001)
+    assert len(told) == 1
+    for second in range(4002, 4007):
+        standstill.seen((110, 0), second)
     assert len(told) == 2

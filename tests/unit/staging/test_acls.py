@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import struct
+
 import pytest
 
 from hostprep.system.acls import acl_over_nfs, narrowed, without_acl
@@ -78,6 +82,73 @@ def test_over_nfs_4_the_group_bits_are_a_mask_as_well(
     data = data[:-8]
     found = acl_over_nfs(0)
     assert found is not None and without_acl(mode, found) & 0o070 == 0
+
+
+def _nfs4(*entries: tuple[int, int, int, bytes]) -> bytes:
+    """An ACL of NFS 4 as it travels: type, flags, permissions and who of each entry."""
+    data = len(entries).to_bytes(4)
+    for kind, flags, permissions, who in entries:
+        data += struct.pack(">IIII", kind, flags, permissions, len(who))
+        data += who + bytes(-len(who) % 4)
+    return data
+
+
+_R, _X, _GROUP = 0x1, 0x20, 0x40
+_ALLOW, _DENY = 0, 1
+
+
+@pytest.mark.parametrize(
+    ("acl", "mode", "left"),
+    [
+        # A user and a group of one number are not one: who is in both groups is kept out.
+        (
+            _nfs4(
+                (_ALLOW, 0, _R | _X, b"1005"),
+                (_ALLOW, _GROUP, _R | _X, b"GROUP@"),
+                (_DENY, _GROUP, _R | _X, b"1005"),
+                (_ALLOW, 0, _R | _X, b"EVERYONE@"),
+            ),
+            0o755,
+            0o750,
+        ),
+        (
+            _nfs4(
+                (_DENY, _GROUP, _R | _X, b"1005"),
+                (_ALLOW, _GROUP, _R | _X, b"GROUP@"),
+                (_ALLOW, 0, 0, b"EVERYONE@"),
+            ),
+            0o750,
+            0o700,
+        ),
+        # What one more group is given takes nothing from the owning one.
+        (
+            _nfs4(
+                (_ALLOW, _GROUP, _R | _X, b"GROUP@"),
+                (_ALLOW, _GROUP, _X, b"web"),
+                (_ALLOW, 0, 0, b"EVERYONE@"),
+            ),
+            0o750,
+            0o750,
+        ),
+    ],
+)
+def test_of_an_acl_of_nfs_4_the_first_entry_for_somebody_decides(
+    acl: bytes, mode: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getxattr", lambda descriptor, name: acl)
+    found = acl_over_nfs(0)
+    assert found is not None and oct(without_acl(mode, found)) == oct(left)
+
+
+def test_an_acl_of_nfs_4_that_may_not_be_read_lets_no_group_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(descriptor: int, name: str) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("os.getxattr", refused)
+    found = acl_over_nfs(0)
+    assert found is not None and without_acl(0o750, found) == 0o700
 
 
 def test_who_is_named_may_be_in_the_group_and_has_no_more_than_the_mask() -> None:
