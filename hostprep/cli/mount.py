@@ -105,15 +105,8 @@ def mount(
     if as_json:
         emit_json("mount", _fields(plan, live, dry_run=dry_run))
         return
-    lacking = lacking_right(plan)
-    show_plan(
-        plan.changes,
-        plan.unchanged,
-        plan.warnings,
-        dry_run=dry_run,
-        for_root=True,
-        lacking=lacking,
-    )
+    steps = (plan.changes, plan.unchanged, plan.warnings)
+    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking_right(plan))
     if live is not None:
         emit_text(f"now: {volume_line(live)}" if dry_run else volume_line(live))
 

@@ -50,11 +50,6 @@ def unmount(
         was = None if plan.live is None else volume_fields(plan.live)
         emit_json("unmount", {**fields, "volume": was})
         return
-    show_plan(
-        plan.changes,
-        plan.unchanged,
-        plan.warnings,
-        dry_run=dry_run,
-        for_root=True,
-        lacking=unmounting_problem(plan.path) if plan.unmount else None,
-    )
+    steps = (plan.changes, plan.unchanged, plan.warnings)
+    lacking = unmounting_problem(plan.path) if plan.unmount else None
+    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking)
