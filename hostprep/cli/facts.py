@@ -29,19 +29,21 @@ def facts(
 
     Processors and memory, what of them may be used, and what tmpfs can do.
     """
+    from hostprep.host.cgroups import limits_are_hidden
     from hostprep.host.cpu import read_cpu
     from hostprep.host.memory import read_headroom, read_memory
     from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 
     storages = [_located(path) for path in paths or ()]
     cpu, memory, headroom = read_cpu(), read_memory(), read_headroom()
+    cpu_hidden = limits_are_hidden("cpu")
     tmpfs = tmpfs_support() if os.geteuid() == 0 else TmpfsSupport(None, None)
     if as_json:
         emit_json(
             "facts",
             {
                 "kernel": platform.release(),
-                "cpu": asdict(cpu),
+                "cpu": {**asdict(cpu), "limits_hidden": cpu_hidden},
                 "memory": asdict(memory),
                 "headroom": asdict(headroom),
                 "tmpfs": asdict(tmpfs),
@@ -70,6 +72,10 @@ def facts(
         f" shared memory, swap {'on' if headroom.swap_active else 'off'}",
         f"tmpfs    noswap {_taken(tmpfs.noswap)}, huge=within_size {_taken(tmpfs.huge)}",
     ]
+    limited = (("processor time", cpu_hidden), ("memory", headroom.limits_hidden))
+    if hidden := [what for what, is_hidden in limited if is_hidden]:
+        what = " and ".join(hidden)
+        lines.append(f"cgroup   not shown by /sys/fs/cgroup: it may limit {what} further")
     lines += [
         f"{storage.path}: {storage.storage_class.value} ({storage.reason})" for storage in storages
     ]

@@ -142,6 +142,11 @@ def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device
         folders = [folder for folder in named if folder]
         if mount.fstype == "btrfs" and folders:
             folders = _btrfs_members(folders[0], root)
+    if mount.fstype == "xfs" and (realtime := mount.option("rtdev")):
+        # Another disk, where XFS puts the data of files that are marked for it, or of all.
+        if (folder := folder_of_name(realtime, root)) is None:
+            return (), ()
+        folders.append(folder)
     devices: dict[str, Device] = {}
     disks: dict[str, Device] = {}
     for folder in folders:

@@ -336,10 +336,10 @@ class Context:
         try:
             return ask_in_child(question, patience_seconds=patience)
         except NoAnswerInTime:
-            raise CannotTell(
-                f"{name}: no answer within {patience:g} s.",
-                "a disk or server behind it does not answer: mend it, or unmount it lazily",
-            ) from None
+            hint = "a disk or server behind it does not answer: mend it, or unmount it lazily"
+            if self.level is Level.QUICK:
+                hint += "; what is only slow has longer with --full (and --only this check)"
+            raise CannotTell(f"{name}: no answer within {patience:g} s.", hint) from None
         except ChildProcessError as error:
             hint = "see whether it is there, and readable"
             if isinstance(error, QuestionFailed) and error.hint:

@@ -95,8 +95,8 @@ def _late(check: Check[Any], limit_seconds: float) -> Finding:
         f"no answer within {limit_seconds:g} s: something that it looks at hangs, or the"
         " machine is very busy.",
         remedy=Remedy(
-            (f"hostprep check --only {check.code}",),
-            "alone it shows whether it hangs; processes in state D hang too:"
-            " ps -eo pid,stat,wchan:30,args | grep ' D'",
+            (f"hostprep check --full --only {check.code}",),
+            f"alone, and waited for up to {FULL_SECONDS:g} s, it shows whether it hangs; processes"
+            " in state D hang too: ps -eo pid,stat,wchan:30,args | grep ' D'",
         ),
     )

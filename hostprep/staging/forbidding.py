@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
-from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.target.place import standing_directory
@@ -19,16 +18,14 @@ from hostprep.system.state import run_dir, state_dir
 from hostprep.units import format_count
 
 
-def unkept_refusal(
-    request: StageRequest, files: CopyPlan, previous: Record | None
-) -> Refused | None:
+def unkept_refusal(request: StageRequest, *, nothing_to_do: bool) -> Refused | None:
     """Refuse a run whose records or locks have a read-only file system, as in some containers.
 
     For ``stage``: a plan of the whole host has this from ``converging.writable``. Before anything
     is made or mounted. Who only looks at what root is to do on a volume has records of their own,
     which do not matter.
     """
-    if previous is not None and files.nothing_to_do:
+    if nothing_to_do:
         return None
     if request.volume_size_bytes is not None and os.geteuid() != 0:
         return None
@@ -36,14 +33,20 @@ def unkept_refusal(
         (folder(request.name, request.target), "HOSTPREP_STATE_DIR", "remember what it does"),
         (run_dir(), "HOSTPREP_RUN_DIR", "lock what it works on"),
     ):
-        place = standing_directory(str(directory))
-        if new_file_obstacle(Path(place)) == errno.EROFS:
+        if is_read_only(directory):
+            place = standing_directory(str(directory))
             return Refused(
                 f"hostprep could not {what} in {directory}: the file system of {place} is mounted"
                 " read-only; nothing was changed.",
-                f"mend that, or name another directory for that: {variable}=DIR",
+                f"mend that, or name another directory for that: {variable}=DIR; in a systemd"
+                " service ProtectSystem= does it, and what ReadWritePaths= names is spared",
             )
     return None
+
+
+def is_read_only(directory: Path) -> bool:
+    """Whether a directory, or the nearest that is there above it, has a read-only file system."""
+    return new_file_obstacle(Path(standing_directory(str(directory)))) == errno.EROFS
 
 
 def nested_refusal(request: StageRequest, previous: Record | None) -> Refused | None:

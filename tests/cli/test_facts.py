@@ -46,6 +46,19 @@ def test_facts_of_a_kernel_that_may_not_be_asked_say_what_that_takes(
     assert f"noswap unknown without {lacking}, " in done.stdout
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to hide the control groups")
+def test_facts_say_so_where_a_control_group_may_limit_more_than_is_seen() -> None:
+    hidden = 'mount -t tmpfs none /sys/fs/cgroup && exec "$0" -m hostprep facts "$@"'
+    line = ["unshare", "--mount", "--propagation=private", "bash", "-c", hidden, sys.executable]
+    told = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert "/sys/fs/cgroup: it may limit processor time and memory further" in told
+    done = subprocess.run([*line, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["cpu"]["limits_hidden"] is True
+    seen = json.loads(run_hostprep("facts", "--json").stdout)
+    is_hidden = seen["cpu"]["limits_hidden"] or seen["headroom"]["limits_hidden"]
+    assert ("further" in run_hostprep("facts").stdout) is is_hidden
+
+
 def test_facts_of_a_path_that_is_not_there() -> None:
     done = run_hostprep("facts", "/no/such/path", "--json")
     document = json.loads(done.stdout)

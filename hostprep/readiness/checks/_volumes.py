@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
@@ -28,8 +29,9 @@ class VolumeLook:
     ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
     from here has a percentage of that limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
-    ``owner`` of None: the spec does not say. ``spoiled``: what its line
-    says, or lacks, by which a boot does without it, or is stopped, whatever the spec wants.
+    ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``).
+    ``spoiled``: what its line says, or lacks, by which a boot does without it, or is stopped,
+    whatever the spec wants.
     ``too_little``: the memory does not suffice for it as the spec wants it, and by what sum.
     """
 
@@ -170,13 +172,22 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
                 size_bytes=_wanted_bytes(volume, headroom, live, line),
                 live=live,
                 line=line,
-                owner=_owner_of(volume),
                 spoiled=spoiled,
                 limited=is_limited(volume, context),
                 too_little=too_little_memory(volume, context),
             )
         )
     return tuple(looks)
+
+
+def with_owners(volumes: tuple[VolumeLook, ...] | None) -> tuple[VolumeLook, ...] | None:
+    """Return the volumes with the owners that the spec gives them, as numbers.
+
+    Raises ``CannotTell`` for a name that this host does not know.
+    """
+    if volumes is None:
+        return None
+    return tuple(replace(each, owner=_owner_of(each.spec)) for each in volumes)
 
 
 def _owner_of(volume: VolumeSpec) -> tuple[int, int] | None:

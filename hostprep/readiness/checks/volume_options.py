@@ -6,12 +6,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hostprep.readiness.checks._commands import mount_line
-from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
+from hostprep.readiness.checks._volumes import (
+    VolumeLook,
+    look_at_volumes,
+    nothing_to_judge,
+    with_owners,
+)
+from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.spec.model import VolumeSpec
 from hostprep.volumes.model import FLAGS, Huge, LiveVolume
 
 Facts = tuple[VolumeLook, ...] | None
+
+
+def look(context: Context) -> Facts:
+    """Read how the volumes are mounted, and whose they are to be."""
+    return with_owners(look_at_volumes(context))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -73,7 +84,7 @@ CHECK = Check(
     title="volumes have their options, mode and owner",
     severity=Severity.MINOR,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
-    look=look_at_volumes,
+    look=look,
     judge=judge,
     page="""\
 The options of each mounted volume: `nosuid`, `nodev` and `noexec`, which every volume of hostprep

@@ -57,6 +57,22 @@ def test_class_and_disks_of_a_path(host: str, path: str, expected: str, disks: l
     assert storage.reason
 
 
+@pytest.mark.parametrize(
+    ("realtime", "disks"), [("/dev/sdc1", ["sda", "sdb", "sdc"]), ("/dev/gone", [])]
+)
+def test_the_data_of_an_xfs_may_be_on_another_disk_than_its_own(
+    realtime: str, disks: list[str], tmp_path: Path
+) -> None:
+    root = tmp_path / "host"
+    shutil.copytree(HOSTS / "sata-workstation", root, symlinks=True)
+    mounts = root / "proc/self/mountinfo"
+    mounts.write_text(mounts.read_text().replace("noquota\n", f"noquota,rtdev={realtime}\n"))
+    storage = locate("/data", root)
+    assert storage.storage_class is StorageClass.UNKNOWN
+    assert [disk.name for disk in storage.disks] == disks
+    assert ("arm, sata_flash" in storage.reason) is bool(disks)
+
+
 def test_chain_goes_from_lvm_through_crypt_and_raid_to_both_disks() -> None:
     devices = on("sata-workstation", "/data/x").devices
     assert [(device.name, device.kind, device.label) for device in devices] == [

@@ -189,6 +189,8 @@ def test_a_check_that_hangs_is_left_behind() -> None:
     release.set()
     assert [each.status for each in results] == [Status.UNKNOWN, Status.PASS]
     assert "no answer within 0.2 s" in results[0].finding.message
+    remedy = results[0].finding.remedy
+    assert remedy is not None and remedy.commands == ("hostprep check --full --only HP001",)
     assert time.monotonic() - begun < 30
 
 
@@ -311,9 +313,10 @@ def test_a_captured_host_gets_no_answer_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_a_path_that_hangs_is_unknown_in_time() -> None:
-    context = Context()
-    with pytest.raises(CannotTell, match=r"no answer within 0.2 s"):
-        context.ask("a dead server", lambda: time.sleep(60), patience_seconds=0.2)
+    for level in Level:
+        with pytest.raises(CannotTell, match=r"no answer within 0.2 s") as caught:
+            Context(level=level).ask("dead", lambda: time.sleep(60), patience_seconds=0.2)
+        assert ("--full" in (caught.value.hint or "")) is (level is Level.QUICK)
 
 
 def test_a_question_that_fails_says_why() -> None:
