@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.mounts import Mount, read_mounts
-from hostprep.host.reading import read_lines, read_number, read_text
+from hostprep.host.reading import read_counts, read_lines, read_number, read_text
 
 # Version 1 writes "no limit" as the largest multiple of a page below 2^63.
 _UNLIMITED_BYTES = 2**62
@@ -121,7 +121,7 @@ def read_memory_shortages(root: Path = Path("/")) -> Iterator[tuple[str, int]]:
     Its own, and not one below it: then the kernel kills a process of it.
     """
     for version, folder in _folders(root, "memory"):
-        times = _stat(folder / "memory.events.local").get("oom")
+        times = read_counts(folder / "memory.events.local").get("oom")
         if version == 2 and times is not None:
             yield _shown(folder, root), times
 
@@ -133,7 +133,7 @@ def read_own_kills(root: Path = Path("/")) -> int | None:
     """
     for version, folder in _folders(root, "memory"):
         file = "memory.events.local" if version == 2 else "memory.oom_control"
-        return _stat(folder / file).get("oom_kill")
+        return read_counts(folder / file).get("oom_kill")
     return None
 
 
@@ -156,7 +156,7 @@ def read_cpu_throttling(root: Path = Path("/")) -> tuple[CpuThrottling, ...]:
     """Return the counters of every cgroup above this process that can have a quota."""
     found = []
     for _, folder in _folders(root, "cpu"):
-        stat = _stat(folder / "cpu.stat")
+        stat = read_counts(folder / "cpu.stat")
         if "nr_periods" in stat and "nr_throttled" in stat:
             counts = stat["nr_periods"], stat["nr_throttled"]
             found.append(CpuThrottling(_shown(folder, root), *counts))
@@ -194,28 +194,38 @@ def read_read_limits(root: Path = Path("/")) -> tuple[ReadLimit, ...]:
     With version 1 a group's limit holds its own processes, and not those of groups below it.
     """
     found = []
-    closest_of_1 = True
-    for version, folder in _folders(root, "blkio"):
-        if version == 1:
-            if not closest_of_1:
-                continue
-            closest_of_1 = False
-        limits: dict[str, dict[str, str]] = {}
-        if version == 2:
-            for line in read_lines(folder / "io.max"):
-                device, *pairs = line.split()
-                limits[device] = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    for hierarchy in _hierarchies(root):
+        if hierarchy.version == 2:
+            limits = [(folder, _reads_v2(folder)) for folder in hierarchy.folders]
+        elif "blkio" in hierarchy.controllers:
+            limits = [(folder, _reads_v1(folder)) for folder in hierarchy.folders[:1]]
         else:
-            for name, what in (("rbps", "bps"), ("riops", "iops")):
-                for line in read_lines(folder / f"blkio.throttle.read_{what}_device"):
-                    device, _, value = line.partition(" ")
-                    limits.setdefault(device, {})[name] = value.strip()
-        for device, values in limits.items():
-            most = [values.get(name, "") for name in ("rbps", "riops")]  # "max" is none
-            sizes = [int(value) if value.isdigit() else None for value in most]
-            if any(sizes):
-                found.append(ReadLimit(_shown(folder, root), device, *sizes))
+            continue
+        found += [
+            ReadLimit(_shown(folder, root), device, *most)
+            for folder, by_device in limits
+            for device, most in by_device.items()
+            if any(most)
+        ]
     return tuple(found)
+
+
+def _reads_v2(folder: Path) -> dict[str, tuple[int | None, int | None]]:
+    """Return the limits of bytes and of requests a second, by the number of the disk."""
+    found = {}
+    for line in read_lines(folder / "io.max"):
+        device, *pairs = line.split()
+        values = (pair.partition("=") for pair in pairs)
+        most = {name: int(value) for name, _, value in values if value.isdigit()}  # "max" is none
+        found[device] = most.get("rbps"), most.get("riops")
+    return found
+
+
+def _reads_v1(folder: Path) -> dict[str, tuple[int | None, int | None]]:
+    size, requests = (
+        read_counts(folder / f"blkio.throttle.read_{what}_device") for what in ("bps", "iops")
+    )
+    return {device: (size.get(device), requests.get(device)) for device in size | requests}
 
 
 def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
@@ -228,7 +238,7 @@ def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
     usage = read_number(folder / "memory.current")
     if not limits or usage is None:
         return None
-    stat = _stat(folder / "memory.stat")
+    stat = read_counts(folder / "memory.stat")
     cache = stat.get("active_file", 0) + stat.get("inactive_file", 0)
     return MemoryLimit(_shown(folder, root), min(limits), usage, cache)
 
@@ -238,7 +248,7 @@ def _memory_v1(folder: Path, root: Path) -> MemoryLimit | None:
     usage = read_number(folder / "memory.usage_in_bytes")
     if limit is None or usage is None or limit >= _UNLIMITED_BYTES:
         return None
-    stat = _stat(folder / "memory.stat")
+    stat = read_counts(folder / "memory.stat")
     # The total_ figures include the descendants, as the usage does. "cache" would count tmpfs too.
     cache = stat.get("total_active_file", 0) + stat.get("total_inactive_file", 0)
     return MemoryLimit(_shown(folder, root), limit, usage, cache)
@@ -306,8 +316,3 @@ def _chain(root: Path, mount: Mount, group: str) -> Iterator[Path]:
 
 def _shown(folder: Path, root: Path) -> str:
     return "/" + str(folder.relative_to(root))
-
-
-def _stat(path: Path) -> dict[str, int]:
-    pairs = map(str.split, read_lines(path))
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.cgroups import read_memory_shortages, read_own_kills
-from hostprep.host.reading import read_lines
+from hostprep.host.reading import read_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ def read_memory_kills(root: Path = Path("/")) -> MemoryKills:
     """Read the counters; no kills where the kernel counts none (before Linux 4.13)."""
     killed = read_own_kills(root)
     if killed is None:
-        pairs = map(str.split, read_lines(root / "proc/vmstat"))
-        killed = sum(int(pair[1]) for pair in pairs if pair[0] == "oom_kill")
+        killed = read_counts(root / "proc/vmstat").get("oom_kill", 0)
     return MemoryKills(killed, dict(read_memory_shortages(root)))
 
 
