@@ -8,7 +8,8 @@ import struct
 
 import pytest
 
-from hostprep.system.acls import acl_over_nfs, narrowed, without_acl
+from hostprep.system.acls import narrowed, without_acl
+from hostprep.system.nfs4_acls import acl_over_nfs
 from tests.kit.acls import access_acl
 
 _READS = access_acl(0o750, user=7)  # and then the mode shows 0o770
