@@ -16,19 +16,17 @@ from hostprep.system.kept import this_host
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
-
-
 # To whom NFS gives what those make whom it squashes, if the export says nothing else.
 _NOBODY = 65534
 
 
 def squashed_hint(uid: int) -> str:
-    """Return what to add to a hint about what belongs to ``uid``: who made it may be told so."""
+    """Return what to add to a hint about what is ``uid``'s: of a server it may be one's own."""
     if uid != _NOBODY:
         return ""
     return (
-        "; where a server gives nobody all that one makes (NFS: root_squash, all_squash), on a disk"
-        " of this machine: HOSTPREP_STATE_DIR=DIR"
+        "; where a server gives nobody all that one makes (NFS: root_squash, all_squash), records"
+        " and locks belong on a disk of this machine: HOSTPREP_STATE_DIR=DIR"
     )
 
 
