@@ -17,8 +17,9 @@ SUITE = os.environ.get("HOSTPREP_TEST_SUITE", "bookworm")
 MIRROR = os.environ.get("HOSTPREP_TEST_MIRROR")
 OPTIONS = os.environ.get("HOSTPREP_TEST_DEBOOTSTRAP", "").split()
 
+# Before the words of a program, which then ends with the tests.
+KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 _SCRIPTS = Path("/usr/share/debootstrap/scripts")
-_KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 _OWN_MOUNTS = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 
 
@@ -75,7 +76,7 @@ def bootstrap(
     # One that is older than the suite has no script of its name; that of unstable fits all.
     script = next(filter(Path.exists, (_SCRIPTS / SUITE, _SCRIPTS / "sid")))
     made = subprocess.run(
-        [*_KILLED_WITH_US, *_OWN_MOUNTS, "debootstrap", "--variant=minbase",
+        [*KILLED_WITH_US, *_OWN_MOUNTS, "debootstrap", "--variant=minbase",
          "--include=" + ",".join(packages), *OPTIONS, SUITE, root, mirror, script],
         capture_output=True, text=True, errors="replace",
     )  # fmt: skip
