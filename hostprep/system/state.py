@@ -171,6 +171,22 @@ def run_dir() -> Path:
     return SYSTEM_RUN_DIR if os.geteuid() == 0 else state_dir() / "lock"
 
 
+def cannot_remember(directory: Path, why: str) -> Refused:
+    """Return the refusal where nothing can be written down in ``directory``, and ``why``."""
+    return Refused(
+        f"hostprep could not remember what it does in {directory}: {why}; nothing was changed.",
+        "mend that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
+    )
+
+
+def cannot_lock(directory: Path, why: str) -> Refused:
+    """Return the refusal where no lock can be made in ``directory``, and ``why``."""
+    return Refused(
+        f"hostprep could not lock what it works on in {directory}: {why}; nothing was changed.",
+        "mend that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
+    )
+
+
 def readable_run_dirs() -> tuple[Path, ...]:
     """Return the directories whose locks ``status`` looks at: one's own, and the machine's."""
     own = run_dir()
