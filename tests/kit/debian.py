@@ -19,26 +19,22 @@ OPTIONS = os.environ.get("HOSTPREP_TEST_DEBOOTSTRAP", "").split()
 
 # Before the words of a program, which then ends with the tests.
 KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+_CACHE = Path(os.environ.get("HOSTPREP_TEST_CACHE", "/var/cache/hostprep-tests"))
 _SCRIPTS = Path("/usr/share/debootstrap/scripts")
 _OWN_MOUNTS = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 
 
-def cache_folder() -> Path:
-    """Return where systems are kept: ``HOSTPREP_TEST_CACHE``, else below ``/var/cache``."""
-    return Path(os.environ.get("HOSTPREP_TEST_CACHE", "/var/cache/hostprep-tests"))
-
-
 def unavailable(name: str, recipe: object) -> str | None:
     """Return why there can be no system ``name`` of this ``recipe`` here, None where there can."""
-    if cached_folder(name, recipe).exists() or _mirror() is not None:
+    if _cached_folder(name, recipe).exists() or _mirror() is not None:
         return None
     return f"needs a mirror of Debian {SUITE} among the sources of apt"
 
 
-def cached_folder(name: str, recipe: object) -> Path:
+def _cached_folder(name: str, recipe: object) -> Path:
     """Return where the cache has, or would have, ``name`` of this ``recipe``."""
     key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
-    return cache_folder() / f"{name}-{key}"
+    return _CACHE / f"{name}-{key}"
 
 
 def cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
@@ -47,7 +43,7 @@ def cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
     It appears under its name only when it is whole: a run that was killed leaves a folder that
     the next one, alone under the lock, throws away.
     """
-    done = cached_folder(name, recipe)
+    done = _cached_folder(name, recipe)
     part = done.with_suffix(".part")
     done.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     with _lock(done.with_name(f"{name}.lock")):
