@@ -93,7 +93,7 @@ def allowed_and_online(root: Path) -> tuple[frozenset[int], frozenset[int]]:
     return _scheduled(mine, root), online
 
 
-def own_cpus(root: Path = Path("/")) -> frozenset[int]:
+def scheduled_cpus(root: Path = Path("/")) -> frozenset[int]:
     """Return the processors that this process runs on: those that the scheduler moves it to."""
     return _scheduled(frozenset(os.sched_getaffinity(0)), root)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.cgroups import read_cpu_throttling, throttled_share
-from hostprep.host.cpu import own_cpus
+from hostprep.host.cpu import scheduled_cpus
 from hostprep.host.cpu_time import cpu_ticks
 from hostprep.probing.model import Load
 
@@ -60,7 +60,7 @@ class Meter:
         """
         now, before = resource.getrusage(resource.RUSAGE_CHILDREN), self._children
         took = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
-        had = (load.seconds or 0) * len(own_cpus(self._root))
+        had = (load.seconds or 0) * len(scheduled_cpus(self._root))
         return replace(
             load,
             asked_bytes=(now.ru_inblock - before.ru_inblock) * _SECTOR_BYTES,

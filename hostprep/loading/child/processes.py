@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.host.cpu import own_cpus
+from hostprep.host.cpu import scheduled_cpus
 from hostprep.system.parent import die_with_parent
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -142,7 +142,7 @@ def _threads(pid: int) -> list[str]:
 
 def _everybody() -> float:
     """Return the seconds in which the processors that we run on were busy, or stolen from us."""
-    mine = own_cpus()
+    mine = scheduled_cpus()
     ticks = 0
     for line in _read("/proc/stat").splitlines():
         name, *numbers = line.split()

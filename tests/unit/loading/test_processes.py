@@ -111,7 +111,7 @@ def test_others_on_processors_that_the_scheduler_gives_nobody_take_nothing_from_
     """They are pinned to what isolcpus= keeps from us, though it is in our affinity."""
     stat = "cpu0 1 0 0 9 0 0 0 0 0 0\ncpu1 500 0 0 9 0 0 0 0 0 0\n"
     monkeypatch.setattr(processes, "_read", lambda path: stat)
-    monkeypatch.setattr(processes, "own_cpus", lambda: frozenset({0}))
+    monkeypatch.setattr(processes, "scheduled_cpus", lambda: frozenset({0}))
     assert processes._everybody() == 1 / os.sysconf("SC_CLK_TCK")
 
 
