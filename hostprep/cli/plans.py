@@ -62,7 +62,7 @@ def show_plan(
 def tell_of_root(
     what: str = "that", *, lacking: HostprepError | None = None, indent: str = ""
 ) -> None:
-    """Say what an ordinary user, or root in a container, lacks for ``what`` was shown."""
+    """Say what an ordinary user, or root in a container, lacks for ``what``, which was shown."""
     if os.geteuid() != 0:
         emit_text(f"{indent}root: needed for {what}: run it with sudo")
     elif lacking is not None:

@@ -268,7 +268,8 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
         entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
     plan = plan_unmount(UnmountRequest(path, fstab=True), facts, users)
-    return (lacking_right(plan) if os.geteuid() == 0 else None) or plan
+    barred = lacking_right(plan) if os.geteuid() == 0 else None
+    return barred or plan
 
 
 def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> ObjectPlan:
