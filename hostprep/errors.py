@@ -39,10 +39,17 @@ class HostprepError(Exception):
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
-# What a share answers whose server is not there, or has forgotten it.
-_OF_A_SERVER = {errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EHOSTDOWN, errno.ETIMEDOUT}
-
-
+# What a disk answers that fails, or a file system that was shut down for it.
+OF_A_DISK = {
+    *(errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG),
+    *(errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN),
+}
+# What a share answers whose server or program is not there, or has forgotten it. Soft mounts of NFS
+# give EIO too.
+OF_A_SERVER = {
+    *(errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED),
+    *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT),
+}
 # Limits that any step may meet, and what to do about them.
 LIMIT_HINTS = {
     errno.EAGAIN: "a limit on processes is reached: raise `ulimit -u`, or pids.max of the control"
@@ -53,11 +60,12 @@ LIMIT_HINTS = {
 }
 # Of what cannot be told any better.
 MEND_HINT = "mend that (dmesg may say more), and run the same command again"
+# Of what root itself is refused; who runs as another user may have the right to it.
+ROOT_KEPT_OUT = "a server may keep root out (NFS: root_squash)"
 # What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
 _OF_THE_HOST = {
-    *(errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO),
     *(errno.ENOLCK, errno.EBUSY, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
-    *(errno.EACCES, errno.EPERM, *_OF_A_SERVER, *LIMIT_HINTS),
+    *(errno.EACCES, errno.EPERM, *OF_A_DISK, *OF_A_SERVER, *LIMIT_HINTS),
 }
 
 
@@ -81,7 +89,7 @@ def reading_hint(error: OSError) -> str:
         return LIMIT_HINTS[error.errno]
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         return "run it with sudo, or have it opened to you"
-    if error.errno in _OF_A_SERVER:
+    if error.errno in OF_A_SERVER:
         return "mount it anew, once its server is there, and run the same command again"
     return MEND_HINT
 

@@ -29,7 +29,7 @@ def facts(
 
     Processors and memory, what of them may be used, and what tmpfs can do.
     """
-    from hostprep.host.cgroups import limits_are_hidden
+    from hostprep.host.cgroup_folders import limits_are_hidden
     from hostprep.host.cpu import read_cpu
     from hostprep.host.memory import read_headroom, read_memory
     from hostprep.system.mounting import TmpfsSupport, tmpfs_support

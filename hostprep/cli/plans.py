@@ -55,17 +55,19 @@ def show_plan(
         emit_text("nothing to do")
     elif dry_run:
         if for_root:
-            tell_of_root(lacking)
+            tell_of_root(lacking=lacking)
         emit_text("dry run: nothing was changed")
 
 
-def tell_of_root(lacking: HostprepError | None = None) -> None:
-    """Say what an ordinary user, or root in a container, lacks to carry out what was shown."""
+def tell_of_root(
+    what: str = "that", *, lacking: HostprepError | None = None, indent: str = ""
+) -> None:
+    """Say what an ordinary user, or root in a container, lacks for ``what``, which was shown."""
     if os.geteuid() != 0:
-        emit_text("root: needed for that: run it with sudo")
+        emit_text(f"{indent}root: needed for {what}: run it with sudo")
     elif lacking is not None:
-        emit_text(printable(f"root: {without_claim(lacking.message)}"))
-        emit_text(printable(f"  -> {lacking.hint}"))
+        emit_text(printable(f"{indent}root: {without_claim(lacking.message)}"))
+        emit_text(printable(f"{indent}  -> {lacking.hint}"))
 
 
 def volume_fields(live: LiveVolume) -> dict[str, Any]:

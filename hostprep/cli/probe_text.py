@@ -154,7 +154,8 @@ def _small(measured: Measured, judgement: Judgement) -> str:
         return ""
     origin = "from the data set" if small.source == "dataset" else "made for this"
     lines = [f"whole small files ({origin}, {format_bytes(small.mean_bytes)} on average)"]
-    shown = _small_rows(small, in_memory=judgement.behaviour is Behaviour.MEMORY)
+    in_memory = judgement.behaviour is Behaviour.MEMORY
+    shown = _small_rows(small, in_memory=in_memory)
     most = max(run.files_per_s for _, run in shown)
     for name, run in shown:
         rate = f"{format_number(run.files_per_s)} files/s"
@@ -167,14 +168,13 @@ def _small(measured: Measured, judgement: Judgement) -> str:
             early = f"{format_number(run.early_files_per_s)} files/s"
             lines.append(f"    at first it was {early}: it did not last")
     cold = {run.readers: run.files_per_s for run in small.cold}
-    in_memory = judgement.behaviour is Behaviour.MEMORY
     if not in_memory and any(run.files_per_s < cold.get(run.readers, 0.0) for _, run in shown):
         lines.append(
             "  memory gave them no faster than cold: processors bind both, or had more to do then"
         )
     if judgement.ratio is not None:
         lines.append(f"  small files give {judgement.ratio:.0%} of the sequential rate")
-    if not small.metadata_cold and judgement.behaviour is not Behaviour.MEMORY:
+    if not small.metadata_cold and not in_memory:
         lines.append("  inodes were in memory: a first epoch may be slower than the cold rate")
     if small.unreadable:
         lines.append(f"  {format_count(small.unreadable, 'file')} could not be read")

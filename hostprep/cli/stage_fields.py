@@ -57,16 +57,11 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
 
 def needs_root(plan: StagePlan) -> bool:
     """Whether this user's own run is refused: root alone mounts volumes and updates its copies."""
-    if plan.volume is not None and (os.geteuid() != 0 or lacks_right(plan) is not None):
-        return True
-    return updates_roots(plan)
-
-
-def lacks_right(plan: StagePlan) -> HostprepError | None:
-    """Return why root may not mount the volume, as in most containers; None where it may."""
     from hostprep.volumes.apply import lacking_right
 
-    return None if plan.volume is None else lacking_right(plan.volume)
+    if plan.volume is not None and (os.geteuid() != 0 or lacking_right(plan.volume) is not None):
+        return True
+    return updates_roots(plan)
 
 
 def updates_roots(plan: StagePlan) -> bool:

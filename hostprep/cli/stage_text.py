@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING
 
 from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
 from hostprep.cli.output import emit_text, printable, say, warn
-from hostprep.cli.stage_fields import (
-    lacks_right,
-    needs_root,
-    unwritable,
-    updates_roots,
-    warnings_of,
-)
-from hostprep.errors import HostprepError, without_claim
+from hostprep.cli.plans import tell_of_root
+from hostprep.cli.stage_fields import unwritable, updates_roots, warnings_of
+from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import read_mounts
 from hostprep.units import PAGE_BYTES, format_bytes, format_count, format_rate, format_seconds
@@ -158,13 +153,12 @@ def _memory_left(budget: RamBudget, volume: VolumePlan | None) -> str:
 
 def _show_rights(plan: StagePlan) -> None:
     """Say what this user lacks for a run of their own."""
+    from hostprep.volumes.apply import lacking_right
+
     if updates_roots(plan):
         emit_text("  root: it was staged by root: run it with sudo, or choose another --name")
-    elif os.geteuid() == 0 and (lacking := lacks_right(plan)):
-        emit_text(printable(f"  root: {without_claim(lacking.message)}"))
-        emit_text(printable(f"    -> {lacking.hint}"))
-    elif needs_root(plan):
-        emit_text("  root: needed for a tmpfs volume: run it with sudo")
+    elif plan.volume is not None:
+        tell_of_root("a tmpfs volume", lacking=lacking_right(plan.volume), indent="  ")
     if path := unwritable(plan):
         words = f"  root: this user may not write to {path}: run it with sudo, or choose another"
         emit_text(printable(words))

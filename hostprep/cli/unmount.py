@@ -34,7 +34,7 @@ def unmount(
         UnmountRequest,
         apply_unmount,
         gather_and_plan_unmount,
-        unmounting_problem,
+        lacking_right,
     )
 
     request = UnmountRequest(absolute(path), fstab=fstab, discard_data=discard_data)
@@ -51,5 +51,4 @@ def unmount(
         emit_json("unmount", {**fields, "volume": was})
         return
     steps = (plan.changes, plan.unchanged, plan.warnings)
-    lacking = unmounting_problem(plan.path) if plan.unmount else None
-    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking)
+    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking_right(plan))

@@ -30,7 +30,6 @@ from hostprep.system.systemd import (
     stop_unit,
     systemd_runs,
 )
-from hostprep.system.unit_commands import UnitSetting
 from hostprep.volumes.paths import check_path
 
 # What systemd takes (and a file system), less what the name of a temporary file has beyond it.
@@ -195,28 +194,26 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
 
 
 def _overruled(name: str, unit: Path, installed: Installed | None) -> tuple[Unchanged, ...]:
-    """Say for which drop-in it does not stage; those of its own lines are written anew."""
-    found = installed.astray if installed is not None else None
-    if found is None or found.file == unit:
-        return _hindered(name, installed.hindrance if installed is not None else None)
-    does = f"keeps {unit.name} from running `hostprep restage`"
-    if found.lost_program is not None:
-        does = f"has {unit.name} run {found.lost_program}, which is not there"
-    reason = (
-        f"it does not come back at boot: the drop-in {found.file}, which stays as it is, {does};"
-        " correct its ExecStart= lines, or take them out, then `systemctl daemon-reload`"
-    )
-    return (Unchanged(Kind.BOOT, name, reason, as_wanted=False),)
+    """Say for which drop-in it does not stage; those of its own lines are written anew.
 
-
-def _hindered(name: str, found: UnitSetting | None) -> tuple[Unchanged, ...]:
-    """Say for which user in a drop-in it does not stage; a condition may hold, as HP013 tells."""
-    if found is None or found.drop_in is None or found.name != "User":
+    Not of one with a condition: that may hold, as HP013 tells.
+    """
+    if installed is None:
+        return ()
+    found, setting = installed.astray, installed.hindrance
+    drop_in, cure = None, "correct its ExecStart= lines, or take them out"
+    if found is not None and found.file != unit:
+        drop_in, does = found.file, f"keeps {unit.name} from running `hostprep restage`"
+        if found.lost_program is not None:
+            does = f"has {unit.name} run {found.lost_program}, which is not there"
+    elif setting is not None and setting.name == "User":
+        drop_in, does = setting.drop_in, f"sets User={setting.value}, and it stages as root alone"
+        cure = "take that line out"
+    if drop_in is None:
         return ()
     reason = (
-        f"it does not come back at boot: the drop-in {found.drop_in}, which stays as it is, sets"
-        f" User={found.value}, and it stages as root alone; take that line out, then"
-        " `systemctl daemon-reload`"
+        f"it does not come back at boot: the drop-in {drop_in}, which stays as it is, {does};"
+        f" {cure}, then `systemctl daemon-reload`"
     )
     return (Unchanged(Kind.BOOT, name, reason, as_wanted=False),)
 

@@ -34,9 +34,9 @@ from hostprep.volumes.removal import (
     UnmountRequest,
     apply_unmount,
     gather_and_plan_unmount,
+    lacking_right,
     others_in,
     plan_unmount,
-    unmounting_problem,
 )
 from hostprep.volumes.status import volume_statuses
 
@@ -268,7 +268,7 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
         entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
     plan = plan_unmount(UnmountRequest(path, fstab=True), facts, users)
-    barred = unmounting_problem(path) if plan.unmount and os.geteuid() == 0 else None
+    barred = lacking_right(plan) if os.geteuid() == 0 else None
     return barred or plan
 
 

@@ -92,14 +92,15 @@ def plan_services(
     """
     plan = plan_boot(look.datasets, look.facts, prune=prune, reserve_bytes=reserve_bytes)
     wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
-    objects = [
-        _left(step, "the source of its data set is away")
-        if step.subject in look.unknown
-        else _left(step, "its data set cannot be staged")
-        if step.subject in refused and look.facts.installed_as(step.unit) is not None
-        else _object(step, wanted.get(step.subject), reserve_bytes, look.feeders)
-        for step in plan.steps
-    ]
+    objects = []
+    for step in plan.steps:
+        if step.subject in look.unknown:
+            planned = _left(step, "the source of its data set is away")
+        elif step.subject in refused and look.facts.installed_as(step.unit) is not None:
+            planned = _left(step, "its data set cannot be staged")
+        else:
+            planned = _object(step, wanted.get(step.subject), reserve_bytes, look.feeders)
+        objects.append(planned)
     if objects:
         objects[0] = dataclasses.replace(objects[0], warnings=plan.warnings)
     return tuple(objects)

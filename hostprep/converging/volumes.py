@@ -140,7 +140,8 @@ def plan_volumes(
         )
         plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
         unstage_first(plan.refusal, look.staged)
-        refused = plan.refusal or _too_small(plan, wanted) or _barred(plan, look)
+        barred = look.barred if plan.mounts else None
+        refused = plan.refusal or _too_small(plan, wanted) or barred
         unstage_leftovers(refused, leftovers.get(path, ()), prune=prune)
         if refused is None:
             promised_bytes += _more_promised(plan)
@@ -236,10 +237,6 @@ def _too_small(plan: VolumePlan, needs: Iterable[Need]) -> Refused | None:
         f" {format_bytes(needed_bytes - used_bytes)} more; nothing was changed.",
         f"give it `size: {-(-needed_bytes // unit)}{word}` or more in the spec",
     )
-
-
-def _barred(plan: VolumePlan, look: VolumeLook) -> HostprepError | None:
-    return look.barred if plan.mount or plan.remount_options is not None else None
 
 
 def _more_promised(plan: VolumePlan) -> int:

@@ -16,7 +16,14 @@ from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.system.files import new_file_obstacle
-from hostprep.system.state import readable_state_dirs, remembered, run_dir, state_dir
+from hostprep.system.state import (
+    cannot_lock,
+    cannot_remember,
+    readable_state_dirs,
+    remembered,
+    run_dir,
+    state_dir,
+)
 from hostprep.system.systemd import unit_dir
 
 # Where each kind is remembered, below the state directory; a package is the system's to remember.
@@ -60,15 +67,9 @@ def unkept_kinds() -> dict[Kind, HostprepError]:
     state, run = state_dir(), run_dir()
     for kind, folder in _FOLDERS.items():
         if why := unwritable(state) or unwritable(state / folder):
-            found[kind] = Refused(
-                f"hostprep could not remember what it does in {state}: {why}; nothing was changed.",
-                "mend that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
-            )
+            found[kind] = cannot_remember(state, why)
         elif kind is not Kind.BOOT and (why := unwritable(run)):
-            found[kind] = Refused(
-                f"hostprep could not lock what it works on in {run}: {why}; nothing was changed.",
-                "mend that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
-            )
+            found[kind] = cannot_lock(run, why)
         elif kind is Kind.BOOT and (why := unwritable(unit_dir())):
             found[kind] = Refused(
                 f"hostprep could not change its services in {unit_dir()}: {why}; nothing was"

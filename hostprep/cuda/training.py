@@ -24,6 +24,7 @@ from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.telling import tell
 from hostprep.cuda.traces import TrainingTrace
 from hostprep.errors import Inconclusive
+from hostprep.host.cpu import scheduled_cpus
 from hostprep.system import page_cache
 from hostprep.system.own_directory import VERIFY_PREFIX, own_directory
 from hostprep.units import MIB
@@ -113,7 +114,7 @@ def train(
             RawFiles(files),  # type: ignore[arg-type]
             batch_size=_BATCH,
             shuffle=True,
-            num_workers=max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)) - 1)),
+            num_workers=max(1, min(_MOST_WORKERS, len(scheduled_cpus()) - 1)),
             pin_memory=True,
             persistent_workers=True,
             # Python's own choice from 3.14 on would have each import torch: seconds of a short run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -89,10 +90,15 @@ def allowed_and_online(root: Path) -> tuple[frozenset[int], frozenset[int]]:
     listed = parse_list(own_status(root, "Cpus_allowed_list"))
     online = online_cpus(root) or listed
     mine = (listed & online) or online  # what is listed may be offline or never present
-    return scheduled(mine, root), online
+    return _scheduled(mine, root), online
 
 
-def scheduled(cpus: frozenset[int], root: Path = Path("/")) -> frozenset[int]:
+def scheduled_cpus(root: Path = Path("/")) -> frozenset[int]:
+    """Return the processors that this process runs on: those that the scheduler moves it to."""
+    return _scheduled(frozenset(os.sched_getaffinity(0)), root)
+
+
+def _scheduled(cpus: frozenset[int], root: Path) -> frozenset[int]:
     """Return those of an affinity that the scheduler uses; all where it uses none of them.
 
     Only who is pinned there runs on what isolcpus= takes from it. A cpuset's list has that

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.cpu import scheduled
+from hostprep.host.cpu import scheduled_cpus
 from hostprep.host.reading import read_lines, read_text
 
 
@@ -28,8 +27,7 @@ class CpuTicks:
 
 def cpu_ticks(root: Path = Path("/")) -> CpuTicks:
     """Read ``/proc/stat``; no ticks at all where it cannot be read."""
-    mine = scheduled(frozenset(os.sched_getaffinity(0)), root)
-    allowed = {f"cpu{number}" for number in mine}
+    allowed = {f"cpu{number}" for number in scheduled_cpus(root)}
     busy = total = 0
     for line in read_lines(root / "proc/stat"):
         name, _, rest = line.partition(" ")

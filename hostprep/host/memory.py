@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.host.cgroups import MemoryLimit, limits_are_hidden, read_memory_limits
+from hostprep.host.cgroup_folders import limits_are_hidden
+from hostprep.host.cgroups import MemoryLimit, read_memory_limits
 from hostprep.host.nodes import NodeLimit, read_node_limit
 from hostprep.host.reading import read_number, read_proc
 from hostprep.units import KIB

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.cgroups import read_memory_shortages, read_own_kills
-from hostprep.host.reading import read_lines
+from hostprep.host.cgroup_folders import folders_of, shown
+from hostprep.host.reading import read_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,19 @@ class MemoryKills:
 
 def read_memory_kills(root: Path = Path("/")) -> MemoryKills:
     """Read the counters; no kills where the kernel counts none (before Linux 4.13)."""
-    killed = read_own_kills(root)
+    killed = None
+    met: dict[str, int] = {}
+    for number, (version, folder) in enumerate(folders_of(root, "memory")):
+        # Of version 2 its own limit, and not that of a group below: then a process of it is killed.
+        file = "memory.events.local" if version == 2 else "memory.oom_control"
+        counts = read_counts(folder / file)
+        if number == 0:
+            killed = counts.get("oom_kill")
+        if version == 2 and "oom" in counts:
+            met[shown(folder, root)] = counts["oom"]
     if killed is None:
-        pairs = map(str.split, read_lines(root / "proc/vmstat"))
-        killed = sum(int(pair[1]) for pair in pairs if pair[0] == "oom_kill")
-    return MemoryKills(killed, dict(read_memory_shortages(root)))
+        killed = read_counts(root / "proc/vmstat").get("oom_kill", 0)
+    return MemoryKills(killed, met)
 
 
 def what_ran_out(before: MemoryKills, now: MemoryKills) -> str | None:

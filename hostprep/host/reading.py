@@ -34,6 +34,12 @@ def read_number(path: Path) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+def read_counts(path: Path) -> dict[str, int]:
+    """Return the numbers of a file that has a name and a number in each line, by their names."""
+    pairs = map(str.split, read_lines(path))
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
 def read_link(path: Path) -> str:
     """Return what a symlink says, ``""`` where there is none to be read."""
     try:

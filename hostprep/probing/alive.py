@@ -10,12 +10,12 @@ import errno
 import os
 import stat
 
-from hostprep.errors import MEND_HINT, HostprepError, UsageError
+from hostprep.errors import MEND_HINT, OF_A_SERVER, ROOT_KEPT_OUT, HostprepError, UsageError
 from hostprep.host.answering import PATIENCE_SECONDS, NoAnswer, no_answer
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
 # What a file system says whose server, program or device has gone.
-GONE = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.EHOSTDOWN})
+GONE = OF_A_SERVER | {errno.EIO}
 
 
 def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -63,8 +63,9 @@ def _complain(path: str, seen: dict[str, object]) -> None:
             f"{path} does not exist; nothing was measured.", "name a folder that is there"
         )
     if seen["errno"] in (errno.EACCES, errno.EPERM):
-        squashed = "a server may keep root out (NFS: root_squash): run it as one who may read it"
-        hint = "run it as root" if os.geteuid() != 0 else squashed
+        hint = "run it as root"
+        if os.geteuid() == 0:
+            hint = f"{ROOT_KEPT_OUT}: run it as one who may read it"
         raise HostprepError(f"{path} may not be read; nothing was measured.", hint)
     if seen["errno"] in GONE:
         raise NoAnswer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.cgroups import read_cpu_throttling, throttled_share
-from hostprep.host.cpu import scheduled
+from hostprep.host.cpu import scheduled_cpus
 from hostprep.host.cpu_time import cpu_ticks
 from hostprep.probing.model import Load
 
@@ -38,23 +37,20 @@ class Meter:
     def load(self) -> Load:
         """Return what happened since."""
         now, before = disk_counts(self._disks, self._root), self._counts
-        read = written = requests = read_requests = None
-        if now is not None and before is not None:
-            read, written, requests, read_requests = (
-                now.read_bytes - before.read_bytes,
-                now.written_bytes - before.written_bytes,
-                now.requests - before.requests,
-                now.read_requests - before.read_requests,
-            )
         load = Load(
             cpu_busy=cpu_ticks(self._root).busy_share_since(self._cpu),
-            device_bytes=read,
+            device_bytes=None,
             throttled=throttled_share(self._throttling, read_cpu_throttling(self._root)),
-            written_bytes=written,
-            requests=requests,
-            read_requests=read_requests,
             seconds=time.monotonic() - self._begun,
         )
+        if now is not None and before is not None:
+            load = replace(
+                load,
+                device_bytes=now.read_bytes - before.read_bytes,
+                written_bytes=now.written_bytes - before.written_bytes,
+                requests=now.requests - before.requests,
+                read_requests=now.read_requests - before.read_requests,
+            )
         return self.with_children(load)
 
     def with_children(self, load: Load) -> Load:
@@ -64,7 +60,7 @@ class Meter:
         """
         now, before = resource.getrusage(resource.RUSAGE_CHILDREN), self._children
         took = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
-        had = (load.seconds or 0) * len(scheduled(frozenset(os.sched_getaffinity(0)), self._root))
+        had = (load.seconds or 0) * len(scheduled_cpus(self._root))
         return replace(
             load,
             asked_bytes=(now.ru_inblock - before.ru_inblock) * _SECTOR_BYTES,

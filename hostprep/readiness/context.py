@@ -12,17 +12,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from errno import EOPNOTSUPP
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, MissingTool, Refused
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
-from hostprep.readiness.model import CannotTell, Level, NotInstalled
+from hostprep.readiness.asking import ask_in_time, read_file
+from hostprep.readiness.model import Level, NotInstalled
 from hostprep.readiness.space import Space, space_of
-from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.last_results import read_last
 from hostprep.system.run import Completed, run
 from hostprep.system.state import state_dir
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from hostprep.volumes.fstab import FstabEntry
     from hostprep.volumes.model import LiveVolume
     from hostprep.volumes.status import VolumeStatus
-
-Answer = TypeVar("Answer")
 
 # All that hangs is asked at the same time, so that a quick run takes little more than this.
 QUICK_SECONDS = 1.8
@@ -82,27 +79,8 @@ class Context:
     # -- files of the host ---------------------------------------------------------------------
 
     def read(self, path: str) -> str | None:
-        """Return the text of ``path`` (``proc/meminfo``) below the root, None where it is not.
-
-        It is not, either, where the kernel does not offer it (EOPNOTSUPP): pressure without psi=1.
-
-        Raises ``CannotTell`` where this user may not read it or the kernel gives an error.
-        """
-        try:
-            return (self.root / path.lstrip("/")).read_text(errors="replace")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except PermissionError:
-            raise CannotTell(
-                f"/{path.lstrip('/')} may not be read by this user.", "run it as root"
-            ) from None
-        except OSError as error:
-            if error.errno == EOPNOTSUPP:
-                return None
-            raise CannotTell(
-                f"/{path.lstrip('/')} cannot be read: {error.strerror}.",
-                "the kernel's log may say why: dmesg",
-            ) from None
+        """Return the text of ``path`` (``proc/meminfo``) below the root, as ``read_file`` does."""
+        return read_file(self.root, path)
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
@@ -264,7 +242,9 @@ class Context:
     def statvfs(self, path: str) -> Space:
         """Return the space of the file system of ``path``; ``CannotTell`` on one that hangs."""
         return self._answers.each(
-            "statvfs", path, lambda: Space(**self._ask(path, lambda: space_of(path)))
+            "statvfs",
+            path,
+            lambda: Space(**self._ask(path, lambda: space_of(path))),
         )
 
     def ask(
@@ -333,19 +313,7 @@ class Context:
         self, name: str, question: Callable[[], Any], patience_seconds: float | None = None
     ) -> Any:
         patience = patience_seconds or self.patience_seconds
-        try:
-            return ask_in_child(question, patience_seconds=patience)
-        except NoAnswerInTime:
-            hint = "a disk or server behind it does not answer: mend it, or unmount it lazily"
-            if self.level is Level.QUICK:
-                hint += "; what is only slow has longer with --full (and --only this check)"
-            raise CannotTell(f"{name}: no answer within {patience:g} s.", hint) from None
-        except ChildProcessError as error:
-            hint = "see whether it is there, and readable"
-            if isinstance(error, QuestionFailed) and error.hint:
-                hint = error.hint
-            # What hostprep itself raised there is a sentence already.
-            raise CannotTell(f"{name}: {str(error).removesuffix('.')}.", hint) from None
+        return ask_in_time(name, question, patience, self.level)
 
 
 def _here() -> str | None:

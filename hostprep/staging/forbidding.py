@@ -14,7 +14,7 @@ from hostprep.staging.source.scan import Scan
 from hostprep.staging.target.place import standing_directory
 from hostprep.staging.target.strangers import by_another_name
 from hostprep.system.files import new_file_obstacle
-from hostprep.system.state import run_dir, state_dir
+from hostprep.system.state import cannot_lock, cannot_remember, run_dir, state_dir
 from hostprep.units import format_count
 
 
@@ -29,17 +29,16 @@ def unkept_refusal(request: StageRequest, *, nothing_to_do: bool) -> Refused | N
         return None
     if request.volume_size_bytes is not None and os.geteuid() != 0:
         return None
-    for directory, variable, what in (
-        (folder(request.name, request.target), "HOSTPREP_STATE_DIR", "remember what it does"),
-        (run_dir(), "HOSTPREP_RUN_DIR", "lock what it works on"),
+    for directory, refusal in (
+        (folder(request.name, request.target), cannot_remember),
+        (run_dir(), cannot_lock),
     ):
         if is_read_only(directory):
             place = standing_directory(str(directory))
-            return Refused(
-                f"hostprep could not {what} in {directory}: the file system of {place} is mounted"
-                " read-only; nothing was changed.",
-                f"mend that, or name another directory for that: {variable}=DIR; in a systemd"
-                " service ProtectSystem= does it, and what ReadWritePaths= names is spared",
+            return refusal(
+                directory,
+                f"the file system of {place} is mounted read-only (in a systemd service"
+                " ProtectSystem= does it, and what ReadWritePaths= names is spared)",
             )
     return None
 

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 # The access ACL, in the kernel's own form (linux/posix_acl_xattr.h): a version, then entries.
 ACCESS_ACL = "system.posix_acl_access"
-# What NFS 4 shows in its place, as it travels (RFC 7530, 6.2.1): how many entries, then each.
-NFS4_ACL = "system.nfs4_acl"
 _HEADER, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")  # tag, permissions, id
 _OWNER, _NAMED_USER, _OWNING_GROUP, _NAMED_GROUP, _MASK, _OTHERS = 1, 2, 4, 8, 16, 32
 _VERSION, _READ = 2, 0o4
 _NOBODY = 0xFFFFFFFF  # the id of entries that have none
-_NFS4_ENTRY = struct.Struct(">IIII")  # type, flags, permissions, length of the name that follows
-_ALLOW, _DENY = 0, 1
-_INHERIT_ONLY, _OF_A_GROUP = 0x8, 0x40
-_NFS4_BITS = ((0x1, 0o4), (0x2, 0o2), (0x20, 0o1))
-_SPECIAL = (b"OWNER@", b"GROUP@", b"EVERYONE@")
-_NO_ACL = _HEADER.pack(_VERSION) + _ENTRY.pack(_OWNING_GROUP, 0, _NOBODY)
 
 
 def without_acl(mode: int, acl: bytes) -> int:
@@ -37,76 +26,6 @@ def without_acl(mode: int, acl: bytes) -> int:
         if tag in (_NAMED_USER, _NAMED_GROUP):
             mode &= ~0o007 | permissions & mask
     return mode
-
-
-def hides_more(mode: int) -> bool:
-    """Whether it is worth a question to a server what the ACL keeps from whom ``mode`` lets in.
-
-    Of a file that all others may read as well, as of most, it is not: each question takes a while.
-    """
-    return bool(mode & 0o077 if stat.S_ISDIR(mode) else mode >> 3 & ~mode & 0o7)
-
-
-def mode_over_nfs(descriptor: int, names: Sequence[str], mode: int) -> int:
-    """Return ``mode``, of an open file with these attributes, without what an NFS 4 server's ACL
-    keeps from whom it lets in."""
-    if NFS4_ACL not in names or not hides_more(os.fstat(descriptor).st_mode):
-        return mode
-    acl = acl_over_nfs(descriptor)
-    return mode if acl is None else without_acl(mode, acl)
-
-
-def acl_over_nfs(descriptor: int) -> bytes | None:
-    """Return as an access ACL what the NFS 4 server says of an open file; None where it has none.
-
-    Those whom it names have no ids: what it gives can be known by it, not set. One that may not be
-    read gives nobody but the owner anything.
-    """
-    try:
-        return _from_nfs4(os.getxattr(descriptor, NFS4_ACL))
-    except OSError as error:
-        if error.errno in (errno.EPERM, errno.EACCES):
-            return _NO_ACL
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENODATA):
-            raise
-        return None
-
-
-def _from_nfs4(data: bytes) -> bytes:
-    """Translate an ACL of NFS 4; one that is cut short gives nobody but the owner anything."""
-    entries, place = [], 4
-    try:
-        for _ in range(int.from_bytes(data[:4])):
-            kind, flags, permissions, length = _NFS4_ENTRY.unpack_from(data, place)
-            place += _NFS4_ENTRY.size
-            name = data[place : place + length]
-            place += length + -length % 4
-            if place > len(data):
-                return _NO_ACL
-            # A user and a group may have one name, as where they are numbers.
-            who = (name, name not in _SPECIAL and bool(flags & _OF_A_GROUP))
-            if kind in (_ALLOW, _DENY) and not flags & _INHERIT_ONLY:
-                entries.append((who, kind, permissions))
-    except struct.error:
-        return _NO_ACL
-
-    def given(*whos: tuple[bytes, bool]) -> int:
-        """Return what those have who are all of these: the first entry for a permission decides."""
-        found = 0
-        for bit, permission in _NFS4_BITS:
-            kinds = (kind for who, kind, bits in entries if who in whos and bits & bit)
-            found |= permission if next(kinds, _DENY) == _ALLOW else 0
-        return found
-
-    group, all_others = (b"GROUP@", False), (b"EVERYONE@", False)
-    named = sorted({who for who, *_ in entries if who[0] not in _SPECIAL})
-    owning = given(group, all_others)
-    for who in named:  # who may be in the owning group
-        owning &= given(who, group, all_others)
-    acl = [(_OWNING_GROUP, owning, _NOBODY)]
-    rights = [given(all_others), *(given(who, all_others) for who in named)]
-    acl += [(_NAMED_GROUP, each, number) for number, each in enumerate(rights)]
-    return _HEADER.pack(_VERSION) + b"".join(_ENTRY.pack(*entry) for entry in acl)
 
 
 def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes | None) -> int:
@@ -128,16 +47,24 @@ def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes |
     return mode & 0o700
 
 
+def of_groups(owning: int, others: Iterable[int] = ()) -> bytes:
+    """Return an ACL that gives this to the owning group and to others, whose ids nobody knows.
+
+    What it gives can be known by it, with a mode; it cannot be set.
+    """
+    named = ((_NAMED_GROUP, permissions, number) for number, permissions in enumerate(others))
+    return _acl_of((_OWNING_GROUP, owning, _NOBODY), *named)
+
+
 def for_reader(uid: int, *, group: bool) -> bytes:
     """Return the ACL of a file that its owner may write and ``uid``, and its group, may read."""
-    entries = (
+    return _acl_of(
         (_OWNER, 0o6, _NOBODY),
         (_NAMED_USER, _READ, uid),
         (_OWNING_GROUP, _READ if group else 0, _NOBODY),
         (_MASK, _READ, _NOBODY),
         (_OTHERS, 0, _NOBODY),
     )
-    return _HEADER.pack(_VERSION) + b"".join(_ENTRY.pack(*entry) for entry in entries)
 
 
 def reader_in(acl: bytes) -> tuple[int, bool] | None:
@@ -162,8 +89,11 @@ def _permissions(mode: int, acl: bytes | None) -> dict[tuple[int, int], int]:
     }
 
 
+def _acl_of(*entries: tuple[int, int, int]) -> bytes:
+    return _HEADER.pack(_VERSION) + b"".join(_ENTRY.pack(*entry) for entry in entries)
+
+
 def _entries_in(acl: bytes) -> list[tuple[int, int, int]]:
-    whole = (
-        (len(acl) - _HEADER.size) // _ENTRY.size * _ENTRY.size
-    )  # of some FUSE it may be anything
-    return [*_ENTRY.iter_unpack(acl[_HEADER.size : _HEADER.size + whole])]
+    entries = acl[_HEADER.size :]  # of some FUSE it may be anything
+    whole = len(entries) // _ENTRY.size * _ENTRY.size
+    return [*_ENTRY.iter_unpack(entries[:whole])]

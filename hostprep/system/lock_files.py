@@ -105,7 +105,7 @@ def _checked(descriptor: int, path: Path) -> int:
         return descriptor
     hint = f"remove it: rm {shlex.quote(str(path))}"
     if path.parent == state_dir() / "lock":  # an ordinary user's, in a home on a server perhaps
-        hint += squashed_hint(os.fstat(descriptor).st_uid).replace(", on", ", have them on")
+        hint += squashed_hint(os.fstat(descriptor).st_uid)
     os.close(descriptor)
     raise HostprepError(f"the lock file {path} {fault}; nothing was changed.", hint)
 

@@ -16,19 +16,17 @@ from hostprep.system.kept import this_host
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
-
-
 # To whom NFS gives what those make whom it squashes, if the export says nothing else.
 _NOBODY = 65534
 
 
 def squashed_hint(uid: int) -> str:
-    """Return what to add to a hint about what belongs to ``uid``: who made it may be told so."""
+    """Return what to add to a hint about what is ``uid``'s: of a server it may be one's own."""
     if uid != _NOBODY:
         return ""
     return (
-        "; where a server gives nobody all that one makes (NFS: root_squash, all_squash), on a disk"
-        " of this machine: HOSTPREP_STATE_DIR=DIR"
+        "; where a server gives nobody all that one makes (NFS: root_squash, all_squash), records"
+        " and locks belong on a disk of this machine: HOSTPREP_STATE_DIR=DIR"
     )
 
 
@@ -171,6 +169,22 @@ def run_dir() -> Path:
     if chosen := moved("HOSTPREP_RUN_DIR"):
         return chosen
     return SYSTEM_RUN_DIR if os.geteuid() == 0 else state_dir() / "lock"
+
+
+def cannot_remember(directory: Path, why: str) -> Refused:
+    """Return the refusal where nothing can be written down in ``directory``, and ``why``."""
+    return Refused(
+        f"hostprep could not remember what it does in {directory}: {why}; nothing was changed.",
+        "mend that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
+    )
+
+
+def cannot_lock(directory: Path, why: str) -> Refused:
+    """Return the refusal where no lock can be made in ``directory``, and ``why``."""
+    return Refused(
+        f"hostprep could not lock what it works on in {directory}: {why}; nothing was changed.",
+        "mend that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
+    )
 
 
 def readable_run_dirs() -> tuple[Path, ...]:

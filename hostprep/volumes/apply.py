@@ -97,8 +97,7 @@ def need_root(what: str) -> None:
 
 def lacking_right(plan: VolumePlan) -> HostprepError | None:
     """Return why root in a container cannot carry out the plan; a dry run says so too."""
-    mounts = plan.mount or plan.remount_options is not None
-    return mounting_problem(plan.request.path) if mounts else None
+    return mounting_problem(plan.request.path) if plan.mounts else None
 
 
 def mounting_problem(path: str) -> HostprepError | None:

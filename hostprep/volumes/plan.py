@@ -63,6 +63,11 @@ class VolumePlan:
     fstab_options: tuple[str, ...] | None = None
     live: LiveVolume | None = None
 
+    @property
+    def mounts(self) -> bool:
+        """Whether the kernel is asked to mount or to remount it."""
+        return self.mount or self.remount_options is not None
+
 
 def plan_volume(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     """Return the plan that makes the volume at ``facts.path`` as ``request`` wants it.

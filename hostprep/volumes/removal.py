@@ -181,7 +181,7 @@ def apply_unmount(
     if not plan.changes:
         return plan
     need_root(f"unmounting {plan.path}")
-    if plan.unmount and (problem := unmounting_problem(plan.path)):
+    if problem := lacking_right(plan):
         raise problem
     purpose = f"unmount {plan.path}"
     with lock(LOCK, purpose=purpose, on_wait=on_wait, handed_on=True) as descriptor:
@@ -204,13 +204,13 @@ def apply_unmount(
     return fresh
 
 
-def unmounting_problem(path: str) -> HostprepError | None:
+def lacking_right(plan: UnmountPlan) -> HostprepError | None:
     """Return why root in a container cannot unmount, who would be told to end what uses it."""
-    if has_capability(Capability.SYS_ADMIN):
+    if not plan.unmount or has_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
-        f"unmounting {path} needs CAP_SYS_ADMIN, which root has not here, as in most containers;"
-        " nothing was changed.",
+        f"unmounting {plan.path} needs CAP_SYS_ADMIN, which root has not here, as in most"
+        " containers; nothing was changed.",
         "do it on the host itself, from which the volume was handed in",
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,10 +17,10 @@ from tests.fleet.kit import base
 from tests.fleet.kit.controller import Controller
 from tests.fleet.kit.fleet import Fleet, booted
 from tests.kit import serving
+from tests.kit.needing import mark_folder, need_root, need_tools
 from tests.kit.stagecraft import make_source
 
 NAMES = ("alpha", "beta", "gamma")
-_HERE = Path(__file__).parent
 _TOOLS = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",
@@ -33,20 +32,14 @@ _TOOLS = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything in this folder as needing root, and time: the first may make the base."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.root)
-            item.add_marker(pytest.mark.timeout(600))
+    mark_folder(__file__, items, pytest.mark.root, pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="package", autouse=True)
 def able() -> None:
     """Skip, with the reason, where hosts cannot be booted."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to boot hosts of its own")
-    for tool, package in _TOOLS.items():
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}, which the package {package} has")
+    need_root("to boot hosts of its own")
+    need_tools(_TOOLS)
     if "overlay" not in Path("/proc/filesystems").read_text():
         pytest.skip("needs overlayfs in the kernel, for the disks of its hosts")
     tried = subprocess.run(

@@ -16,17 +16,15 @@ import pytest
 
 from hostprep.host.mounts import read_mounts
 from tests.kit import loops
+from tests.kit.needing import mark_folder, need_root
 from tests.kit.stagecraft import make_source
 
 _CLONE_NEWNS = 0x00020000
-_HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything in this folder as needing root."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.root)
+    mark_folder(__file__, items, pytest.mark.root)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -48,8 +46,7 @@ def private_namespace() -> Path:
     The folder is an empty tmpfs over ``/mnt``, mode 0755, so that no other user can write any of
     its parents: hostprep refuses mount points anywhere else, ``/tmp`` included.
     """
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount in a private namespace")
+    need_root("to mount in a private namespace")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNS) != 0:
         pytest.skip(f"no private mount namespace here: {os.strerror(ctypes.get_errno())}")

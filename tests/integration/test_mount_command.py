@@ -1,4 +1,4 @@
-"""The commands as somebody types them, from another process, on real mounts."""
+"""The commands as somebody types them, on real mounts."""
 
 from __future__ import annotations
 
@@ -6,26 +6,13 @@ import json
 import os
 import shlex
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hostprep.system.locks import lock
 from hostprep.units import MOST_BYTES, MOST_INODES
-
-HOSTPREP = (sys.executable, "-m", "hostprep")
-
-
-def hostprep(*words: str, expect: int = 0, prefix: Sequence[str] = ()) -> dict[str, Any]:
-    done = subprocess.run([*prefix, *HOSTPREP, *words, "--json"], capture_output=True, text=True)
-    assert done.returncode == expect, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["schema"] == f"hostprep.{words[0]}/1"
-    assert found["ok"] is (expect == 0)
-    return found
+from tests.kit.stagecraft import CONTAINED, HOSTPREP, NOBODY, hostprep, run_hostprep
 
 
 def test_of_two_at_once_one_has_mounted_it(safe_dir: Path, own_state: Path) -> None:
@@ -190,15 +177,11 @@ def test_what_was_changed_by_hand_is_named_before_the_line_follows_it(safe_dir: 
 def test_an_ordinary_user_is_told_and_can_look_at_the_plan(safe_dir: Path) -> None:
     point = str(safe_dir / "v")
     state = {"HOSTPREP_STATE_DIR": "/nonexistent", "HOSTPREP_RUN_DIR": "/nonexistent"}
-    as_user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *HOSTPREP)
     wanted = ("mount", point, "--size", "64M", "--reserve", "0", "--json")
-    environment = {**os.environ, **state}
-    done = subprocess.run([*as_user, *wanted], capture_output=True, text=True, env=environment)
+    done = run_hostprep(*wanted, prefix=NOBODY, env=state)
     assert done.returncode == 1, done.stderr
     assert "needs root" in json.loads(done.stdout)["error"]["message"]
-    plan = subprocess.run(
-        [*as_user, *wanted, "--dry-run"], capture_output=True, text=True, env=environment
-    )
+    plan = run_hostprep(*wanted, "--dry-run", prefix=NOBODY, env=state)
     assert plan.returncode == 0, plan.stderr
     assert len(json.loads(plan.stdout)["changes"]) == 2
     assert not os.path.exists(point)
@@ -208,27 +191,28 @@ def test_root_that_may_not_mount_as_in_a_container_is_told_what_works_there(
     safe_dir: Path,
 ) -> None:
     point = str(safe_dir / "v")
-    as_in_a_container = ("setpriv", "--bounding-set=-sys_admin", "--")
     wanted = ("mount", point, "--size", "64M", "--reserve", "0")
-    told = hostprep(*wanted, expect=1, prefix=as_in_a_container)["error"]
+    told = hostprep(*wanted, expect=1, prefix=CONTAINED)["error"]
     assert "needs CAP_SYS_ADMIN, which root has not here" in told["message"]
     assert "nothing was changed" in told["message"]
     assert "--to /dev/shm" in told["hint"] and f"--tmpfs {point}:size=" in told["hint"]
     assert "emptyDir of medium Memory" in told["hint"]
-    line = [*as_in_a_container, *HOSTPREP, *wanted, "--dry-run"]
-    shown = subprocess.run(line, capture_output=True, text=True)
+    shown = run_hostprep(*wanted, "--dry-run", prefix=CONTAINED)
     assert shown.returncode == 0, shown.stderr
     assert f"root: mounting on {point} needs CAP_SYS_ADMIN" in shown.stdout
     assert told["hint"] in shown.stdout
     assert not os.path.exists(point)
     # A volume of the host that the container was given is used as it is, and not changed.
     hostprep(*wanted)
-    assert hostprep(*wanted, prefix=as_in_a_container)["changes"] == []
+    assert hostprep(*wanted, prefix=CONTAINED)["changes"] == []
     grown = ("mount", point, "--size", "65M", "--reserve", "0")
-    told = hostprep(*grown, expect=1, prefix=as_in_a_container)["error"]
+    told = hostprep(*grown, expect=1, prefix=CONTAINED)["error"]
     assert "CAP_SYS_ADMIN" in told["message"]
-    told = hostprep("unmount", point, expect=1, prefix=as_in_a_container)["error"]
+    told = hostprep("unmount", point, expect=1, prefix=CONTAINED)["error"]
     assert "CAP_SYS_ADMIN" in told["message"] and "on the host itself" in told["hint"]
+    shown = run_hostprep("unmount", point, "--dry-run", prefix=CONTAINED)
+    assert f"root: unmounting {point} needs CAP_SYS_ADMIN" in shown.stdout
+    assert told["hint"] in shown.stdout
     hostprep("unmount", point)
 
 

@@ -21,6 +21,7 @@ from benchmarks.rigs import far
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.stagecraft import (
+    CONTAINED,
     HOSTPREP,
     NOBODY,
     hostprep,
@@ -736,10 +737,9 @@ def test_where_records_or_locks_are_read_only_a_run_ends_as_its_dry_run_says(
 def test_a_dry_run_tells_root_that_may_not_mount_as_in_most_containers(
     source: Path, safe_dir: Path
 ) -> None:
-    as_in_a_container = ("setpriv", "--bounding-set=-sys_admin", "--")
     to = ("--to-tmpfs", "64M", "--at", safe_dir / "v", "--reserve", "0", "--dry-run")
-    assert hostprep("stage", source, *to, prefix=as_in_a_container)["needs_root"]
-    shown = run_hostprep("stage", source, *to, prefix=as_in_a_container)
+    assert hostprep("stage", source, *to, prefix=CONTAINED)["needs_root"]
+    shown = run_hostprep("stage", source, *to, prefix=CONTAINED)
     assert (shown.returncode, "root: mounting on" in shown.stdout) == (0, True)
     assert not hostprep("stage", source, *to)["needs_root"]
     assert "root:" not in run_hostprep("stage", source, *to).stdout

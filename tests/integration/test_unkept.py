@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from tests.kit.converging import QUIET, apply, plan, write_spec
-from tests.kit.stagecraft import NOBODY, hostprep, make_source, mount, run_hostprep, unmount
+from tests.kit.stagecraft import (
+    CONTAINED,
+    NOBODY,
+    hostprep,
+    make_source,
+    mount,
+    run_hostprep,
+    unmount,
+)
 
 
 class Places:
@@ -57,16 +65,15 @@ def places(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
 
 
 def test_root_that_may_not_mount_is_told_by_the_plan(places: Places) -> None:
-    as_in_a_container = ("setpriv", "--bounding-set=-sys_admin", "--")
     commands: tuple[tuple[str, ...], ...] = (("plan",), ("apply", "--yes"))
     for command in commands:
         words = (*command, places.spec, *QUIET)
-        (refusal,) = hostprep(*words, expect=5, prefix=as_in_a_container)["refusals"]
+        (refusal,) = hostprep(*words, expect=5, prefix=CONTAINED)["refusals"]
         assert "CAP_SYS_ADMIN" in refusal["message"] and "`to: /dev/shm`" in refusal["hint"]
     hostprep("mount", places.volume, "--size", "32M", *QUIET)
     nothing = write_spec(places.root / "nothing.yml", volumes=[])
     words = ("plan", "--prune", nothing)
-    (refusal,) = hostprep(*words, expect=5, prefix=as_in_a_container)["refusals"]
+    (refusal,) = hostprep(*words, expect=5, prefix=CONTAINED)["refusals"]
     assert refusal["message"].startswith(f"unmounting {places.volume} needs CAP_SYS_ADMIN")
     hostprep("unmount", places.volume)
 

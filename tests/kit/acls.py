@@ -1,4 +1,4 @@
-"""POSIX access ACLs as the kernel takes them, without setfacl(1) (linux/posix_acl_xattr.h)."""
+"""ACLs as the kernel takes them, without setfacl(1) (linux/posix_acl_xattr.h), and NFS 4."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def access_acl(mode: int, *, user: int, permissions: int = 0o5) -> bytes:
         (0x20, mode & 0o7, _NOBODY),
     )
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def nfs4_acl(*entries: tuple[int, int, int, bytes]) -> bytes:
+    """Return an ACL of NFS 4 as it travels: type, flags, permissions and who of each entry."""
+    data = len(entries).to_bytes(4)
+    for kind, flags, permissions, who in entries:
+        data += struct.pack(">IIII", kind, flags, permissions, len(who))
+        data += who + bytes(-len(who) % 4)
+    return data
 
 
 def try_acl(path: Path, acl: bytes) -> None:

@@ -17,27 +17,24 @@ SUITE = os.environ.get("HOSTPREP_TEST_SUITE", "bookworm")
 MIRROR = os.environ.get("HOSTPREP_TEST_MIRROR")
 OPTIONS = os.environ.get("HOSTPREP_TEST_DEBOOTSTRAP", "").split()
 
+# Before the words of a program, which then ends with the tests.
+KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+_CACHE = Path(os.environ.get("HOSTPREP_TEST_CACHE", "/var/cache/hostprep-tests"))
 _SCRIPTS = Path("/usr/share/debootstrap/scripts")
-_KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 _OWN_MOUNTS = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-
-
-def cache_folder() -> Path:
-    """Return where systems are kept: ``HOSTPREP_TEST_CACHE``, else below ``/var/cache``."""
-    return Path(os.environ.get("HOSTPREP_TEST_CACHE", "/var/cache/hostprep-tests"))
 
 
 def unavailable(name: str, recipe: object) -> str | None:
     """Return why there can be no system ``name`` of this ``recipe`` here, None where there can."""
-    if cached_folder(name, recipe).exists() or _mirror() is not None:
+    if _cached_folder(name, recipe).exists() or _mirror() is not None:
         return None
     return f"needs a mirror of Debian {SUITE} among the sources of apt"
 
 
-def cached_folder(name: str, recipe: object) -> Path:
+def _cached_folder(name: str, recipe: object) -> Path:
     """Return where the cache has, or would have, ``name`` of this ``recipe``."""
     key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
-    return cache_folder() / f"{name}-{key}"
+    return _CACHE / f"{name}-{key}"
 
 
 def cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
@@ -46,7 +43,7 @@ def cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
     It appears under its name only when it is whole: a run that was killed leaves a folder that
     the next one, alone under the lock, throws away.
     """
-    done = cached_folder(name, recipe)
+    done = _cached_folder(name, recipe)
     part = done.with_suffix(".part")
     done.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     with _lock(done.with_name(f"{name}.lock")):
@@ -75,7 +72,7 @@ def bootstrap(
     # One that is older than the suite has no script of its name; that of unstable fits all.
     script = next(filter(Path.exists, (_SCRIPTS / SUITE, _SCRIPTS / "sid")))
     made = subprocess.run(
-        [*_KILLED_WITH_US, *_OWN_MOUNTS, "debootstrap", "--variant=minbase",
+        [*KILLED_WITH_US, *_OWN_MOUNTS, "debootstrap", "--variant=minbase",
          "--include=" + ",".join(packages), *OPTIONS, SUITE, root, mirror, script],
         capture_output=True, text=True, errors="replace",
     )  # fmt: skip

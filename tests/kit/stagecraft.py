@@ -24,6 +24,8 @@ from hostprep.staging.record.manifest import FORMAT
 
 HOSTPREP = (sys.executable, "-m", "hostprep")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+# Root as most containers have it: it may not mount.
+CONTAINED = ("setpriv", "--bounding-set=-sys_admin", "--")
 REPOSITORY = Path(__file__).resolve().parents[2]
 # How many times as often as usual whatever is killed at random moments is killed.
 KILL_ROUNDS = int(os.environ.get("HOSTPREP_KILL_ROUNDS", "1"))

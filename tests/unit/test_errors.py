@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from hostprep.errors import reading_hint
+from hostprep.errors import failed_by_host, reading_hint
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,17 @@ def test_what_helps_where_something_cannot_be_read(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     assert words in reading_hint(OSError(code, os.strerror(code)))
+
+
+@pytest.mark.parametrize(
+    ("code", "of_the_host"),
+    [
+        (errno.ESHUTDOWN, True),
+        (errno.EHOSTUNREACH, True),
+        (errno.ENOSPC, True),
+        (errno.EBADF, False),
+    ],
+)
+def test_what_the_host_fails_is_no_mistake_of_ours(code: int, of_the_host: bool) -> None:
+    found = failed_by_host(OSError(code, os.strerror(code)))
+    assert (found is not None) is of_the_host

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.kit.needing import mark_folder, need_root, need_tools
+from tests.kit.remote import make_key
 from tests.vm.kit.image import Image, make_image, unavailable
 from tests.vm.kit.machine import Machine, machine
 
-_HERE = Path(__file__).parent
 _TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
@@ -26,10 +25,7 @@ _TOOLS = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything in this folder as needing root, and time."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.root)
-            item.add_marker(pytest.mark.timeout(1800))
+    mark_folder(__file__, items, pytest.mark.root, pytest.mark.timeout(1800))
 
 
 @dataclass(frozen=True)
@@ -41,17 +37,12 @@ class _Bench:
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Bench]:
     """Make the image that all machines boot from, with this checkout in it."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to make the disk of its machines")
-    for tool, package in _TOOLS.items():
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}, which the package {package} has")
+    need_root("to make the disk of its machines")
+    need_tools(_TOOLS)
     if reason := unavailable():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("vm")
-    key = folder / "key"
-    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hostprep-tests", "-f", key]
-    subprocess.run(words, check=True)
+    key = make_key(folder)
     yield _Bench(make_image(folder, key.with_suffix(".pub").read_text()), key)
     shutil.rmtree(folder)
 

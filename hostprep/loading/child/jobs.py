@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, Inconclusive
+from hostprep.host.cpu import scheduled_cpus
 from hostprep.host.gpu_memory import lacks_memory
 from hostprep.loading.failures import TooSlow, TorchMissing
 from hostprep.loading.model import Batching
@@ -198,7 +199,7 @@ def _stages(job: dict[str, Any], events: _Events) -> None:
     others = processes.used_between(before, processes.usage(()))["others_cpus"]
     # More than before they took on behalf of this, as a file server does.
     stages = replace(stages, others_cpus=min(others, others_before))
-    if may_bind(stages, len(os.sched_getaffinity(0))):
+    if may_bind(stages, len(scheduled_cpus())):
         # Each sample takes two files, as does each that cannot be read: those after them are new.
         first = 2 * (stages.samples + stages.unreadable)
         unseen = samples.names[first:]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hostprep.dataclass import dataclass
+from hostprep.host.cpu import scheduled_cpus
 from hostprep.system.parent import die_with_parent
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -140,8 +141,8 @@ def _threads(pid: int) -> list[str]:
 
 
 def _everybody() -> float:
-    """Return the seconds in which the processors that we may use were busy, or stolen from us."""
-    mine = os.sched_getaffinity(0)
+    """Return the seconds in which the processors that we run on were busy, or stolen from us."""
+    mine = scheduled_cpus()
     ticks = 0
     for line in _read("/proc/stat").splitlines():
         name, *numbers = line.split()

@@ -91,14 +91,13 @@ def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Vari
         if resizer != "pillow":
             resizing = [competing("resize", "pillow", "as_is", "pillow", "pillow")]
         forms = [competing("form", form, form, "pillow", resizer) for form in _FORMS]
-    at_one_core = [*of_decoders.values(), *resizing]
-    for each in at_one_core:
+    for each in (*of_decoders.values(), *resizing):
         each.time_alone()
     by_pillow = of_decoders["pillow"]
-    found = [*_in_turn(at_one_core, [*of_decoders.values()], [by_pillow, *resizing])]
+    found = [*_in_turn([*of_decoders.values()], [by_pillow, *resizing])]
     if resizing:  # by the other one, that is by which the decoders were compared
         found.append(replace(by_pillow.variant(), group="resize", name=resizer))
-    return (*found, *_in_turn(forms, forms))
+    return (*found, *_in_turn(forms))
 
 
 def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]:
@@ -114,7 +113,7 @@ def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]
     if workers:
         name = f"{thread}, {with_workers}"
         competitors.append(_Competitor(group, name, measurer, workers, background=True))
-    return _in_turn(competitors, competitors)
+    return _in_turn(competitors)
 
 
 def leads(variants: Sequence[Variant]) -> tuple[Lead, ...]:
@@ -232,10 +231,12 @@ def relative_error(rounds: Sequence[float], within: float) -> float:
     return max(apart, _BY_CHANCE_WITHIN * within) / math.sqrt(len(rounds))
 
 
-def _in_turn(
-    competitors: Sequence[_Competitor], *groups: Sequence[_Competitor]
-) -> tuple[Variant, ...]:
-    """Time what competes in turn, there and back; and once more what is undecided in a group."""
+def _in_turn(*groups: Sequence[_Competitor]) -> tuple[Variant, ...]:
+    """Time what competes in turn, there and back; and once more what is undecided in a group.
+
+    One may be in several of them, and is timed as often as the others.
+    """
+    competitors = [*{id(each): each for group in groups for each in group}.values()]
     _there_and_back(competitors)
     again = [each for group in groups for each in _undecided(group)]
     _there_and_back([each for each in competitors if each in again])

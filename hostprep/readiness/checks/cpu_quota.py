@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.host.cgroups import limits_are_hidden, read_cpu_quotas, read_cpu_throttling
+from hostprep.host.cgroup_folders import limits_are_hidden
+from hostprep.host.cgroups import read_cpu_quotas, read_cpu_throttling
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote

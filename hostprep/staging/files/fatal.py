@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 
+from hostprep.errors import OF_A_SERVER
 from hostprep.system.trees import DirCache
 
 FATAL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
-# What comes of a source whose server is gone, each time after a while: soft mounts of NFS give EIO.
-_SERVER_GONE = frozenset(
-    {errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH}
-)
+# What comes of a source whose server is gone, each time after a while.
+_SERVER_GONE = OF_A_SERVER | {errno.EIO}
 
 
 def raise_if_of_all(error: OSError, source: DirCache) -> None:

@@ -11,7 +11,8 @@ from dataclasses import field
 from hostprep.dataclass import dataclass
 from hostprep.staging.files.holding import OWNER, holding, is_full
 from hostprep.staging.model import RANGE_BYTES, Verify
-from hostprep.system.acls import ACCESS_ACL, mode_over_nfs, without_acl
+from hostprep.system.acls import ACCESS_ACL, without_acl
+from hostprep.system.nfs4_acls import mode_over_nfs
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -109,9 +110,8 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
     # EINVAL: an id of the ACL has no meaning in this user namespace.
     if ACCESS_ACL in names and _hand_over([ACCESS_ACL], source, target, errno.EINVAL):
         lost, mode = True, without_acl(mode, os.getxattr(source, ACCESS_ACL))
-    else:
-        given, mode = mode, mode_over_nfs(source, names, mode)
-        lost = lost or mode != given
+    elif (narrowed := mode_over_nfs(source, names, mode)) != mode:
+        lost, mode = True, narrowed
     style.lost_xattrs += lost
     return mode
 

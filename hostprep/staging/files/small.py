@@ -17,7 +17,8 @@ from hostprep.staging.files.metadata import CopyStyle, is_carried
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import Entry, Verify
 from hostprep.staging.tree import Plain
-from hostprep.system.acls import ACCESS_ACL, NFS4_ACL, hides_more, mode_over_nfs
+from hostprep.system.acls import ACCESS_ACL
+from hostprep.system.nfs4_acls import may_hide_more, mode_over_nfs
 
 TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Up to this size malloc keeps the memory of a bytes object for the next one.
@@ -111,7 +112,7 @@ def finish_new(source: int, target: int, entry: Entry, style: CopyStyle) -> None
     attributes, and keeps the mode that it is given, but for setgid.
     """
     names = os.listxattr(source)
-    closed = NFS4_ACL in names and hides_more(entry.mode)
+    closed = may_hide_more(names, entry.mode)
     if entry.mode & S_ISGID or closed or any(map(is_carried, names)):
         raise Unusual
     atime_ns = os.fstat(source).st_atime_ns

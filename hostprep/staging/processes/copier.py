@@ -29,7 +29,6 @@ from hostprep.staging.record.manifest import encode_record
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import DirCache, join
 
-# Errors that concern the whole run, not one file.
 # What a worker that is killed has done for nothing is about the work of so long.
 _JOURNAL_SECONDS = 0.5
 # Of what is told to people, who see the kind of it by a few.

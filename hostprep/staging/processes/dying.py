@@ -13,32 +13,36 @@ MEMORY_HINT = (
     "free some, or raise the limit (`ulimit -v`), and run the same command again: it goes on with"
     " the copies"
 )
+_AGAIN = "run the same command again: it goes on with the work"
 _KEPT_IN_RAM = (
     ". Until then the memory keeps what was copied: where no more can be had, `hostprep unstage` of"
     " the target frees it, with all that was staged there"
 )
 
 
-def death(code: int | None, ran_out: str | None, *, in_ram: bool) -> HostprepError:
+class Died(HostprepError):
+    """A worker ended before its work was done."""
+
+
+def death(code: int | None, ran_out: str | None, *, in_ram: bool) -> Died:
     """Return the error of a worker that ended with ``code``, as ``Popen.returncode`` has it.
 
     ``ran_out`` says which memory the kernel killed somebody for while it worked, None for none.
     """
     if code == OUT_OF_MEMORY:
-        return HostprepError(f"{MEMORY_RAN_OUT} before all was done.", MEMORY_HINT)
+        return Died(f"{MEMORY_RAN_OUT} before all was done.", MEMORY_HINT)
     how = "" if code is None else f" {how_it_ended(code)}"
     message = f"a worker process was ended{how} before all was done"
     if code != -signal.SIGKILL:
-        hint = "run the same command again: it goes on with the work"
-        return HostprepError(f"{message}.", hint)
+        return Died(f"{message}.", _AGAIN)
     hint = "often that means that memory ran out (see dmesg); the next run takes up the work"
     if ran_out is not None:
         message += f": {ran_out}, and the kernel killed it"
-        hint = "free some, and run the same command again: it goes on with the work"
+        hint = f"free some, and {_AGAIN}"
         if "cgroup" in ran_out:
             hint = (
                 "raise it (MemoryMax= and MemoryHigh= of a systemd unit, docker run --memory,"
-                " Slurm's --mem, limits.memory of a pod), or go where it does not hold, and run the"
-                " same command again: it goes on with the work"
+                " Slurm's --mem, limits.memory of a pod), or go where it does not hold, and"
+                f" {_AGAIN}"
             )
-    return HostprepError(f"{message}.", hint + (_KEPT_IN_RAM if in_ram else ""))
+    return Died(f"{message}.", hint + (_KEPT_IN_RAM if in_ram else ""))

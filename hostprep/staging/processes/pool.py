@@ -23,7 +23,7 @@ from hostprep.errors import HostprepError, Stopped, reading_hint
 from hostprep.host.memory_kills import read_memory_kills, what_ran_out
 from hostprep.staging.processes.channel import Child
 from hostprep.staging.processes.descriptors import fitting_processes, share_descriptors
-from hostprep.staging.processes.dying import death
+from hostprep.staging.processes.dying import Died, death
 from hostprep.staging.processes.effort import Effort
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.serving import serve
@@ -75,7 +75,6 @@ class Pool:
         self._waiting: dict[int, OnResult] = {}
         self._ticket = 0
         self._kills = read_memory_kills() if processes else None
-        self._fatal: HostprepError | None = None
         self._effort = Effort(max(1, self._most_processes * threads))
         # How many readers are to be at work; None for all. May be changed while they work, and
         # processes are started where there are fewer.
@@ -122,7 +121,7 @@ class Pool:
         try:
             killed = self._close(hurry=kind is not None)
         except KeyboardInterrupt:
-            if self._fatal is None or value is not self._fatal or not self._what_ran_out():
+            if not (isinstance(value, Died) and self._what_ran_out()):
                 raise
             self._close(hurry=True)
             raise self._stopped() from None
@@ -261,17 +260,13 @@ class Pool:
             raise TaskFailed(*result)
         on_result(result)
 
-    def _death(self, member: Child) -> HostprepError:
+    def _death(self, member: Child) -> Died:
         member.join(1)
-        self._fatal = self._told(member.exit_code)
-        return self._fatal
+        return death(member.exit_code, self._what_ran_out(), in_ram=self._job.in_ram)
 
     def _stopped(self) -> Stopped:
-        told = self._told(-signal.SIGKILL)
+        told = death(-signal.SIGKILL, self._what_ran_out(), in_ram=self._job.in_ram)
         return Stopped(told.message, told.hint)
-
-    def _told(self, code: int | None) -> HostprepError:
-        return death(code, self._what_ran_out(), in_ram=self._job.in_ram)
 
     def _what_ran_out(self) -> str | None:
         return None if self._kills is None else what_ran_out(self._kills, read_memory_kills())

@@ -26,9 +26,10 @@ from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line, encode_record, join_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.system.acls import ACCESS_ACL, acl_over_nfs, narrowed
+from hostprep.system.acls import ACCESS_ACL, narrowed
 from hostprep.system.bounded import ask_in_child
 from hostprep.system.forking import NoProcess
+from hostprep.system.nfs4_acls import acl_over_nfs
 from hostprep.system.trees import DirCache, above, join
 
 

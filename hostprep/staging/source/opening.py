@@ -9,7 +9,14 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hostprep.errors import HostprepError, Refused, UsageError, failed_by_host, reading_hint
+from hostprep.errors import (
+    ROOT_KEPT_OUT,
+    HostprepError,
+    Refused,
+    UsageError,
+    failed_by_host,
+    reading_hint,
+)
 from hostprep.host.answering import Impatience
 from hostprep.host.block import MADE_UP, SERVED, StorageClass, is_remote
 from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_mounts
@@ -63,7 +70,7 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
         if isinstance(error, PermissionError):
             advice = "run it as one who may read it"
             if os.geteuid() == 0:
-                advice += "; a server may keep root out (NFS: root_squash)"
+                advice += f"; {ROOT_KEPT_OUT}"
         raise HostprepError(
             f"the source {path} cannot be opened: {error.strerror}; nothing was changed.", advice
         ) from None

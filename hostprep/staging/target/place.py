@@ -13,7 +13,7 @@ import os
 import shlex
 from pathlib import Path
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import ROOT_KEPT_OUT, HostprepError, Refused
 from hostprep.host.block import MADE_UP, locate
 from hostprep.host.file_system_id import file_system_id
 from hostprep.host.mounts import (
@@ -108,8 +108,7 @@ def check_writable(parent: str) -> None:
         quoted = shlex.quote(path)
         hint = (
             f"`lsattr -d {quoted}` shows whether it is immutable (chattr -i), on Btrfs `btrfs"
-            f" property get -ts {quoted} ro` whether it is a read-only snapshot; a server may keep"
-            " root out (NFS: root_squash)"
+            f" property get -ts {quoted} ro` whether it is a read-only snapshot; {ROOT_KEPT_OUT}"
         )
     raise HostprepError(f"{path} may not be written to; nothing was changed.", hint)
 

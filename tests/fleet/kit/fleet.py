@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from tests.fleet.kit.base import base_system
 from tests.fleet.kit.fence import Fence
 from tests.fleet.kit.host import Host
+from tests.kit.remote import make_key
 
 NETWORK = "10.213.77"
 _CONNECT = Path(__file__).with_name("connect.py")
@@ -44,7 +44,7 @@ def booted(
     base = base_system()
     hosts_folder = folder / "hosts"
     hosts_folder.mkdir()
-    key = _make_key(folder)
+    key = make_key(folder)
     addresses = {name: f"{NETWORK}.{number}" for number, name in enumerate(names, start=11)}
     with Fence(hosts_folder, f"{NETWORK}.1/24") as fence:
         ssh_config = _write_ssh_config(folder, key, addresses, base, fence)
@@ -62,13 +62,6 @@ def booted(
         for host in hosts:
             host.wait_until_up()
         yield Fleet(fence, hosts, folder, inventory)
-
-
-def _make_key(folder: Path) -> Path:
-    key = folder / "key"
-    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hostprep-tests", "-f", key]
-    subprocess.run(words, check=True)
-    return key
 
 
 def _files(host: Host, key: Path) -> dict[str, str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.fleet.kit.fence import Fence
+from tests.kit.remote import Remote
 
 REBOOTED = 133  # how systemd-nspawn --keep-unit ends when the host inside reboots
 BOOT_SECONDS = 90.0
@@ -18,7 +17,7 @@ _SERVICES_OWN = ("var/log", "var/lib/systemd", "var/tmp", "root/.ansible")
 
 
 @dataclass
-class Host:
+class Host(Remote):
     """A Debian host; ``layers`` are its read-only folders, the topmost first.
 
     ``shared`` is what other machines serve to it: mount points inside to folders outside, taken
@@ -34,6 +33,11 @@ class Host:
     ssh_config: Path
     shared: dict[str, Path] = field(default_factory=dict)
     _nspawn: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ssh_words(self) -> list[str | Path]:
+        """Return what stands before a command for it."""
+        return ["ssh", "-F", self.ssh_config, self.name]
 
     @property
     def root(self) -> Path:
@@ -135,24 +139,3 @@ class Host:
         )  # fmt: skip
         mounts = self.ssh("findmnt --kernel --raw --noheadings -o TARGET,SOURCE,FSTYPE,OPTIONS")
         return "".join(sorted(files.stdout.splitlines(keepends=True))) + mounts.stdout
-
-    def ssh(
-        self, command: str, *, check: bool = True, seconds: float = 120
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a shell command on the host as root; with ``check`` it must succeed."""
-        done = subprocess.run(
-            ["ssh", "-F", self.ssh_config, self.name, command], capture_output=True, text=True,
-            errors="replace", stdin=subprocess.DEVNULL, timeout=seconds,
-        )  # fmt: skip
-        if check and done.returncode:
-            raise AssertionError(
-                f"{self.name}: {command} ended with {done.returncode}: {done.stdout}{done.stderr}"
-            )
-        return done
-
-    def hostprep(self, words: str, expect: int = 0) -> dict[str, Any]:
-        """Run ``hostprep WORDS --json`` on the host; insist on its exit code."""
-        done = self.ssh(f"hostprep {words} --json", check=False)
-        assert done.returncode == expect, f"{done.returncode}: {done.stdout}{done.stderr}"
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found

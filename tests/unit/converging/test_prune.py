@@ -121,7 +121,7 @@ def test_what_root_may_not_unmount_is_refused_before_what_lies_in_it_goes(
     barred = HostprepError("root may not unmount here")
     monkeypatch.setattr(prune, "gather", lambda path: mounted(path, GIB))
     monkeypatch.setattr(prune, "others_in", lambda _: ())
-    monkeypatch.setattr(prune, "unmounting_problem", lambda _: barred)
+    monkeypatch.setattr(prune, "lacking_right", lambda _: barred)
     for uid, found in ((0, barred), (1000, None)):  # others look at what is root's to do
         monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
         plan = _look_at_unmounting("/mnt/none-such", _Going(set(), set(), set()))

@@ -60,3 +60,6 @@ def test_of_the_processors_that_may_be_used_idle_and_waiting_time_is_not_busy(
     ticks = cpu_ticks(tmp_path)
     assert ticks == CpuTicks(busy=63 + 1, total=513 + 101)
     assert CpuTicks(70, 634).busy_share_since(ticks) == pytest.approx(6 / 20)
+    (tmp_path / "sys/devices/system/cpu").mkdir(parents=True)
+    (tmp_path / "sys/devices/system/cpu/isolated").write_text("2\n")  # nobody is moved to it
+    assert cpu_ticks(tmp_path) == CpuTicks(busy=63, total=513)

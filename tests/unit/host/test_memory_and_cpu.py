@@ -11,10 +11,10 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability, knows_other_users
+from hostprep.host.cgroup_folders import limits_are_hidden
 from hostprep.host.cgroups import (
     MemoryLimit,
     ReadLimit,
-    limits_are_hidden,
     read_cpu_quotas,
     read_memory_limits,
     read_read_limits,

@@ -105,6 +105,16 @@ def test_programs_that_still_run_count() -> None:
     raise AssertionError("what it used was not seen")
 
 
+def test_others_on_processors_that_the_scheduler_gives_nobody_take_nothing_from_us(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are pinned to what isolcpus= keeps from us, though it is in our affinity."""
+    stat = "cpu0 1 0 0 9 0 0 0 0 0 0\ncpu1 500 0 0 9 0 0 0 0 0 0\n"
+    monkeypatch.setattr(processes, "_read", lambda path: stat)
+    monkeypatch.setattr(processes, "scheduled_cpus", lambda: frozenset({0}))
+    assert processes._everybody() == 1 / os.sysconf("SC_CLK_TCK")
+
+
 class Read:
     """Every sample reads all of ``data``."""
 

@@ -36,7 +36,8 @@ WISH = Wish(None, None, 5.0, 224, measure=True, compare=True)
 class Timed:
     """A measurer that is asked for rates, and notes for which; ``fails`` is what it cannot time.
 
-    ``drift`` is by how much the machine gives more with each probe.
+    ``drift`` is by how much the machine gives more with each probe, ``killed_at`` at which of its
+    own a competitor runs out of memory; 0 is never.
     """
 
     source: dict[str, Any] = field(default_factory=dict)
@@ -49,12 +50,15 @@ class Timed:
     asked: list[tuple[int, bool]] = field(default_factory=list)
     sources: list[tuple[Any, ...]] = field(default_factory=list)
     fails: str = ""
+    killed_at: int = 0
 
     def with_workers(self, workers: int, *, background: bool = False) -> Any:
         self.asked.append((workers, background))
         self.sources.append(tuple(self.source.values()))
         if self.fails and self.fails in self.source.values():
             raise HostprepError("it raised.")
+        if self.asked.count((workers, background)) == self.killed_at:
+            return FailedProbe(workers, Binding.MEMORY, "no memory.")
         return probe(workers, 100.0 + 10 * workers + self.drift * len(self.asked))
 
 
@@ -174,13 +178,7 @@ def test_what_is_undecided_after_two_rounds_is_timed_in_four(png: float, rounds:
 
 
 def test_who_fails_in_a_later_round_is_no_rival_any_more() -> None:
-    class Fails(Timed):
-        def with_workers(self, workers: int, *, background: bool = False) -> Any:
-            found = Timed.with_workers(self, workers, background=background)
-            failed = FailedProbe(workers, Binding.MEMORY, "no memory.")
-            return failed if self.asked.count((workers, background)) == 3 else found
-
-    timed: Any = Fails(drift=20.0)
+    timed: Any = Timed(drift=20.0, killed_at=3)
     found = compare_prefetching(timed, 3)
     assert {(row.problem, row.relative_error, len(row.rounds)) for row in found} == {
         ("no memory.", None, 2)
@@ -222,13 +220,7 @@ def test_what_others_took_from_all_alike_hides_no_difference() -> None:
 
 
 def test_what_was_timed_but_once_neither_wins_nor_keeps_others_from_it() -> None:
-    class Fails(Timed):
-        def with_workers(self, workers: int, *, background: bool = False) -> Any:
-            found = Timed.with_workers(self, workers, background=background)
-            failed = FailedProbe(workers, Binding.MEMORY, "no memory.")
-            return failed if self.asked.count((workers, background)) == 2 else found
-
-    timed: Any = Fails()
+    timed: Any = Timed(killed_at=2)
     found = compare_prefetching(timed, 50)
     assert [row.problem for row in found] == ["no memory."] * 3
     assert [len(row.rounds) for row in found] == [1, 1, 1]

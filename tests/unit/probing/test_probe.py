@@ -167,6 +167,16 @@ def test_files_that_cannot_be_read_are_not_called_too_large(
     )
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH])
+def test_a_path_whose_server_is_gone_gives_no_answer(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = {"errno": code, "words": os.strerror(code)}
+    monkeypatch.setattr("hostprep.probing.alive.ask_in_child", lambda *_, **__: gone)
+    with pytest.raises(NoAnswer, match=os.strerror(code)):
+        look(str(tmp_path))
+
+
 @pytest.mark.parametrize("user", [0, 1000])
 def test_root_whom_a_server_keeps_out_is_not_told_to_be_root(
     user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

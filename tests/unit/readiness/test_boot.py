@@ -110,28 +110,33 @@ def test_a_setting_that_may_keep_a_service_from_staging_is_seen(
     assert (found.hindered_by, found.hindered_in, found.ours) == (hindered_by, None, True)
 
 
+def looked_at(unix_seconds: float, **results: str) -> dict[str, str]:
+    """Return what systemd shows of a unit's conditions that it looked at then."""
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - unix_seconds)
+    shown = {"ConditionTimestampMonotonic": str(int(since_boot * 1e6))}
+    return shown | {"ConditionResult": "yes", "AssertResult": "yes"} | results
+
+
 @pytest.mark.parametrize(
-    ("seconds_ago", "results", "held"),
+    ("later_seconds", "results", "held"),
     [
-        (-1, ("yes", "yes"), True),  # looked at since
-        (60, ("yes", "yes"), False),  # somebody has written it since: it may be another
-        (-1, ("no", "yes"), False),
-        (-1, ("yes", "no"), False),
+        (1, {}, True),
+        (-60, {}, False),  # somebody has written it since: it may be another
+        (1, {"ConditionResult": "no"}, False),
+        (1, {"AssertResult": "no"}, False),
     ],
 )
 def test_a_condition_held_where_systemd_saw_it_so(
-    seconds_ago: int,
-    results: tuple[str, str],
+    later_seconds: int,
+    results: dict[str, str],
     held: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shown = dict(zip(("ConditionResult", "AssertResult"), results, strict=True))
-    looked_at = time.clock_gettime(time.CLOCK_BOOTTIME) - seconds_ago
-    shown["ConditionTimestampMonotonic"] = str(int(looked_at * 1e6))
-    monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: shown)
     unit = tmp_path / UNIT
     unit.touch()
+    shown = looked_at(unit.stat().st_ctime + later_seconds, **results)
+    monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: shown)
     assert _held(unit) is held
     shown.clear()  # systemd does not answer
     assert not _held(unit)
@@ -144,17 +149,12 @@ def test_a_condition_that_systemd_has_not_seen_yet_has_not_held(
     unit, drop_in = tmp_path / UNIT, tmp_path / f"{UNIT}.d/new.conf"
     drop_in.parent.mkdir()
     unit.touch()
-    time.sleep(0.05)  # a file's time is that of the last tick
-    looked_at = time.clock_gettime(time.CLOCK_BOOTTIME)
-    shown = {
-        "ConditionResult": "yes",
-        "AssertResult": "yes",
-        "ConditionTimestampMonotonic": str(int(looked_at * 1e6)),
-    }
-    monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: shown)
+    looked = unit.stat().st_ctime + 0.001
+    monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: looked_at(looked))
     assert _held(unit)
-    time.sleep(0.05)
     drop_in.touch()
+    while drop_in.stat().st_ctime < looked + 0.001:  # a file's time is that of the last tick
+        drop_in.touch()
     assert not _held(unit)
 
 

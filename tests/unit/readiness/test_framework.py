@@ -281,7 +281,7 @@ def test_what_was_measured_meanwhile_is_read_again() -> None:
     assert context.probes == ("new",)
 
 
-def test_a_reader_is_asked_once_however_many_ask() -> None:
+def test_a_reader_is_asked_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def question() -> str:
@@ -290,7 +290,8 @@ def test_a_reader_is_asked_once_however_many_ask() -> None:
         return "answer"
 
     context = Context()
-    context._ask = lambda name, question, patience=None: question()  # type: ignore[method-assign]
+    asking = "hostprep.readiness.context.ask_in_time"
+    monkeypatch.setattr(asking, lambda name, question, patience_seconds: question())
     checks = [
         check(f"HP00{number}", lambda context: context.ask("it", question)) for number in range(8)
     ]

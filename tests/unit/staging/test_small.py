@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISLNK
@@ -17,7 +16,7 @@ from hostprep.staging.files.metadata import CopyStyle, copy_xattrs
 from hostprep.staging.files.small import SMALL_BYTES, Unusual, copy_link, copy_small
 from hostprep.staging.model import Verify
 from hostprep.staging.tree import entry_of
-from tests.kit.acls import ACCESS_ACL, access_acl
+from tests.kit.acls import ACCESS_ACL, access_acl, nfs4_acl
 from tests.kit.compare import differences
 
 
@@ -324,8 +323,7 @@ def test_over_nfs_4_the_owning_group_gets_what_it_has_there(
 
     def getxattr(descriptor: int, name: str) -> bytes:
         asked.append(name)
-        entry = struct.pack(">IIII", 0, 0, 0x1, 4) + b"1001"
-        return struct.pack(">I", 1) + entry
+        return nfs4_acl((0, 0, 0x1, b"1001"))
 
     monkeypatch.setattr(os, "listxattr", lambda descriptor: ["system.nfs4_acl"])
     monkeypatch.setattr(os, "getxattr", getxattr)

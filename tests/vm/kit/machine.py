@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -13,18 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from tests.kit.debian import KILLED_WITH_US
+from tests.kit.remote import Remote
 from tests.vm.kit.image import Image
 
 # Whole machines by emulation work everywhere; where KVM works it is `kvm`, and ten times as fast.
 ACCELERATOR = os.environ.get("HOSTPREP_TEST_ACCEL", "tcg,thread=multi")
 BOOT_SECONDS = 240.0
-_KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 @dataclass
-class Machine:
+class Machine(Remote):
     """A machine in ``folder``, off at first; all that it writes is in its overlay of the image.
 
     ``memory_bytes`` and ``devices`` (QEMU's options for more disks and the like) are what it has at
@@ -38,6 +37,15 @@ class Machine:
     devices: tuple[str, ...] = ()
     _qemu: subprocess.Popen[bytes] | None = None
     _port: int = field(default=0, init=False)
+
+    @property
+    def ssh_words(self) -> list[str | Path]:
+        """Return what stands before a command for it."""
+        return [
+            "ssh", "-i", self.key, "-p", str(self._port), "-o", "BatchMode=yes",
+            "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+            "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", "root@127.0.0.1",
+        ]  # fmt: skip
 
     @property
     def console(self) -> Path:
@@ -62,7 +70,7 @@ class Machine:
         self._port = _free_port()
         with self.console.open("ab") as console:
             self._qemu = subprocess.Popen(
-                [*_KILLED_WITH_US, "qemu-system-x86_64", "-accel", ACCELERATOR, "-cpu", "max",
+                [*KILLED_WITH_US, "qemu-system-x86_64", "-accel", ACCELERATOR, "-cpu", "max",
                  "-smp", "2", "-m", f"{self.memory_bytes >> 20}M", "-nodefaults",
                  "-display", "none", "-no-reboot", "-serial", "stdio",
                  "-kernel", self.image.kernel, "-initrd", self.image.initrd,
@@ -96,30 +104,6 @@ class Machine:
         assert self._qemu is not None, "it is off"
         self._qemu.wait(timeout=seconds)
         self._qemu = None
-
-    def ssh(
-        self, command: str, *, check: bool = True, seconds: float = 240
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a shell command in it as root; with ``check`` it must succeed."""
-        done = subprocess.run(
-            ["ssh", "-i", self.key, "-p", str(self._port), "-o", "BatchMode=yes",
-             "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-             "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", "root@127.0.0.1", command],
-            capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-            timeout=seconds,
-        )  # fmt: skip
-        if check and done.returncode:
-            raise AssertionError(
-                f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}"
-            )
-        return done
-
-    def hostprep(self, words: str, expect: int = 0, within: str = "") -> dict[str, Any]:
-        """Run ``hostprep WORDS --json``, ``within`` another command; insist on its exit code."""
-        done = self.ssh(f"{within} hostprep {words} --json", check=False)
-        assert done.returncode == expect, f"{done.returncode}: {done.stdout}{done.stderr}"
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
 
 
 @contextmanager
