@@ -291,7 +291,7 @@ def test_a_reader_is_asked_once_however_many_ask(monkeypatch: pytest.MonkeyPatch
 
     context = Context()
     asking = "hostprep.readiness.context.ask_in_time"
-    monkeypatch.setattr(asking, lambda name, question, patience_seconds: question())
+    monkeypatch.setattr(asking, lambda name, question, *limits: question())
     checks = [
         check(f"HP00{number}", lambda context: context.ask("it", question)) for number in range(8)
     ]
