@@ -15,7 +15,7 @@ from hostprep.volumes.paths import NotEmpty
 
 _MOST_NAMED = 3
 # What a disk that fails gives, or a file system that was shut down for it.
-_OF_A_DISK = (
+OF_A_DISK = (
     *(errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EROFS),
     *(errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN),
 )
@@ -70,7 +70,7 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
         hint = f"{LET_CHOWN} and run the same command again: it goes on with what was copied"
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
-    elif error.errno in _OF_A_DISK:
+    elif error.errno in OF_A_DISK:
         hint = f"`dmesg` tells what became of a disk or its file system: {hint}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:
         hint = error.hint
