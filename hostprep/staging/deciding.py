@@ -38,6 +38,7 @@ from hostprep.staging.source.sampling import Sample, take_sample, take_sample_ap
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.source.submounts import missing_refusal, submounts
 from hostprep.staging.target.place import (
+    locked_refusal,
     moved_refusal,
     open_parent,
     read_only_refusal,
@@ -77,6 +78,7 @@ def decide(
     mounts = read_mounts()
     refusal = (
         (moved_refusal(previous) if previous is not None else None)
+        or locked_refusal(request.parent)
         or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
         or nested_refusal(request, previous)
         or ownership_refusal(request, previous, published_fd)
