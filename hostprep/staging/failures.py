@@ -19,6 +19,7 @@ OF_A_DISK = (
     *(errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EROFS),
     *(errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN),
 )
+SEE_DMESG = "`dmesg` tells what became of a disk or its file system"
 
 
 def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | None:
@@ -71,7 +72,7 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
     elif error.errno in OF_A_DISK:
-        hint = f"`dmesg` tells what became of a disk or its file system: {hint}"
+        hint = f"{SEE_DMESG}: {hint}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:
         hint = error.hint
     return HostprepError(
