@@ -142,6 +142,9 @@ def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device
         folders = [folder for folder in named if folder]
         if mount.fstype == "btrfs" and folders:
             folders = _btrfs_members(folders[0], root)
+    if folders and (realtime := mount.option("rtdev")):
+        # Of XFS: files may lie there or here, which their flags alone tell.
+        folders += [folder for folder in [folder_of_name(realtime, root)] if folder]
     devices: dict[str, Device] = {}
     disks: dict[str, Device] = {}
     for folder in folders:

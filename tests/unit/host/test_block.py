@@ -131,6 +131,20 @@ def test_a_loop_device_is_as_its_file(tmp_path: Path) -> None:
     assert locate("/image/a", host).storage_class is StorageClass.UNKNOWN
 
 
+def test_files_of_xfs_may_lie_on_its_realtime_device(tmp_path: Path) -> None:
+    """What is below the mount itself may be flash for names alone, and the data on arms."""
+    host = tmp_path / "host"
+    shutil.copytree(HOSTS / "sata-workstation", host, symlinks=True)
+    number = (host / "sys/class/block/sdc/dev").read_text().strip()
+    info = host / "proc/self/mountinfo"
+    line = f"99 27 {number} / /rt rw - xfs /dev/sdc rw,rtdev=/dev/mapper/vg0-data--sets\n"
+    info.write_text(info.read_text() + line)
+    storage = locate("/rt/a", host)
+    assert [disk.name for disk in storage.disks] == ["sdc", "sda", "sdb"]
+    assert storage.storage_class is StorageClass.UNKNOWN
+    assert "several classes together: arm, sata_flash" in storage.reason
+
+
 def test_a_loop_on_itself_ends(tmp_path: Path) -> None:
     loop = tmp_path / "sys/devices/virtual/block/loop0"
     (loop / "loop").mkdir(parents=True)
