@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Set
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Set
+from contextlib import ExitStack, contextmanager
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
 from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
@@ -38,6 +38,7 @@ from hostprep.staging.source.sampling import Sample, take_sample, take_sample_ap
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.source.submounts import missing_refusal, submounts
 from hostprep.staging.target.place import (
+    locked_refusal,
     moved_refusal,
     open_parent,
     read_only_refusal,
@@ -69,13 +70,15 @@ def decide(
     """
     previous = load_record(request.name, request.target)
     parent_fd = _open_parent(request, stack)
-    published_fd = None if parent_fd is None else open_published(parent_fd, request.name)
+    with _target_read(request):
+        published_fd = None if parent_fd is None else open_published(parent_fd, request.name)
     if published_fd is not None:
         stack.callback(os.close, published_fd)
     published = published_fd is not None
     mounts = read_mounts()
     refusal = (
         (moved_refusal(previous) if previous is not None else None)
+        or locked_refusal(request.parent)
         or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
         or nested_refusal(request, previous)
         or ownership_refusal(request, previous, published_fd)
@@ -181,6 +184,19 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
     return descriptor
 
 
+@contextmanager
+def _target_read(request: StageRequest) -> Iterator[None]:
+    """Have an error of the disk or server that the target is on say so."""
+    try:
+        yield
+    except OSError as error:
+        raise HostprepError(
+            f"the target {request.target} cannot be looked at: {error.strerror}; nothing was"
+            " changed.",
+            reading_hint(error),
+        ) from error
+
+
 def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None:
     """Refuse to write where the file system, an ext4 after an error for instance, lets nobody."""
     path = standing_directory(request.parent)
@@ -227,7 +243,8 @@ def _plan_files(
     observer: Observer,
     source_fd: int,
 ) -> CopyPlan:
-    private_fd = look(parent_fd, purpose_of(request)) if parent_fd is not None else None
+    with _target_read(request):
+        private_fd = look(parent_fd, purpose_of(request)) if parent_fd is not None else None
     if published_fd is None and private_fd is None:
         return plan_fresh(scan)
     with ExitStack() as stack:

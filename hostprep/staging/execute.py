@@ -11,6 +11,7 @@ from time import monotonic
 from hostprep.errors import HostprepError
 from hostprep.host.answering import Standstill
 from hostprep.staging.checking import check_written
+from hostprep.staging.failures import DISK_FAILS
 from hostprep.staging.files.holding import lacks_inodes
 from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
@@ -181,7 +182,7 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
             "raise `ulimit -n`, or use --readers 1",
             spec_hint="raise `ulimit -n`",
         )
-    return HostprepError(
-        f"copying failed: {error.reason}; nothing was published.",
-        "run the same command again: it goes on with the copies",
-    )
+    hint = "run the same command again: it goes on with the copies"
+    if error.errno in DISK_FAILS:  # of the target for the most part: ext4 is read-only after one
+        hint = f"`dmesg` tells what became of the disk or the server: mend that and {hint}"
+    return HostprepError(f"copying failed: {error.reason}; nothing was published.", hint)

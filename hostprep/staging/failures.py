@@ -14,6 +14,9 @@ from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
 
 _MOST_NAMED = 3
+# What copies meet whose disk fails: ext4 is read-only after its first error.
+DISK_FAILS = {*OF_A_DISK, errno.EROFS}
+SEE_DMESG = "`dmesg` tells what became of a disk or its file system"
 
 
 def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | None:
@@ -65,8 +68,8 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
         hint = f"{LET_CHOWN} and run the same command again: it goes on with what was copied"
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
-    elif error.errno in (*OF_A_DISK, errno.EROFS):
-        hint = f"`dmesg` tells what became of a disk or its file system: {hint}"
+    elif error.errno in DISK_FAILS:
+        hint = f"{SEE_DMESG}: {hint}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:
         hint = error.hint
     return HostprepError(

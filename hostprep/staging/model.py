@@ -174,6 +174,7 @@ CURES = {
     CHANGED_TWICE: _QUIET,
     GONE: _QUIET,
     READ_BACK: "see what changes what is written to the target: its disk (`dmesg`), or somebody",
+    os.strerror(errno.ENOKEY): "unlock what is encrypted in the source (fscrypt unlock)",
     # A target whose disk or server has gone answers each file so, as a source does.
     os.strerror(errno.EIO): (
         "mend the disk or server that fails, the source's or the target's (`dmesg` tells of a disk)"

@@ -163,7 +163,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
             raise HostprepError(
                 f"the source {request.source} cannot be read: {scan.skipped[0].reason}; "
                 "nothing was changed.",
-                "mend the source, or run it as a user who may read it",
+                "mend the source (`dmesg` tells of a disk), or run it as a user who may read it",
             )
         observer.progress(scan.totals.entries, 0)  # of their content nothing was read
         seconds["scan"] = time.monotonic() - started

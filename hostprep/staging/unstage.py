@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, after_changes, without_claim
-from hostprep.staging.failures import what_is_fixed
+from hostprep.staging.failures import DISK_FAILS, SEE_DMESG, what_is_fixed
 from hostprep.staging.observer import Observer
 from hostprep.staging.publishing.removing import hide, remove_hidden, remove_ours
 from hostprep.staging.record.records import Record, forget, save_record
@@ -163,6 +163,8 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
     hint = "mend that and run the same command again: it goes on where this one stopped"
     if error.errno == errno.EPERM:
         hint = f"{what_is_fixed(os.path.dirname(record.target))}; {hint}"
+    elif error.errno in DISK_FAILS:  # ext4 is read-only then, and seems mounted for writing
+        hint = f"{SEE_DMESG}: {hint}"
     elif error.errno == errno.EDQUOT:
         hint = (
             "have the quota raised until all is removed, for on Btrfs removing takes some of it"

@@ -15,6 +15,7 @@ from hostprep.staging.observer import Count, Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.known import Known
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
+from hostprep.staging.target.owned import IN_THE_WAY
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import entry_at, walk
@@ -331,13 +332,16 @@ def _appeared(path: str) -> HostprepError:
 def open_published(parent_fd: int, name: str) -> int | None:
     """Return a descriptor of the published data set, None where there is nothing of that name.
 
-    Raises ``Refused`` where it is something else than a directory.
+    Raises ``Refused`` where it is something else than a directory, OSError where the file system
+    does not tell.
     """
     try:
         return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno not in IN_THE_WAY:
+            raise
         raise Refused(
             f"{name} on the target is no directory that can be opened ({error.strerror}); "
             "nothing was changed.",

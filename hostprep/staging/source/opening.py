@@ -19,6 +19,7 @@ from hostprep.errors import (
 )
 from hostprep.host.answering import Impatience
 from hostprep.host.block import MADE_UP, SERVED, StorageClass, is_remote
+from hostprep.host.fscrypt import is_locked
 from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_mounts
 from hostprep.spec.names import name_problem
 from hostprep.staging.observer import Observer
@@ -106,7 +107,8 @@ def _open_resolved(path: str) -> int:
 def _check_is_data(descriptor: int, path: str) -> None:
     """Raise ``Refused`` where files of the source are made up by the kernel as they are read.
 
-    They have no size to copy by, some never end, and reading others has effects.
+    They have no size to copy by, some never end, and reading others has effects. And where all of
+    it is encrypted and locked.
     """
     mounts = read_mounts()
     mount = mount_of(descriptor, mounts)
@@ -115,6 +117,12 @@ def _check_is_data(descriptor: int, path: str) -> None:
             f"the source {path} is no data set: the kernel makes up what is in {mount.fstype};"
             " nothing was changed.",
             "name a directory of files on a disk or a share",
+        )
+    if is_locked(descriptor):  # one that was staged before would be taken for exchanged
+        raise Refused(
+            f"the source {path} is encrypted, and its key is not there: neither names nor contents"
+            " can be read; nothing was changed.",
+            f"unlock it (fscrypt unlock {shlex.quote(path)}) and run the same command again",
         )
     real = os.readlink(f"/proc/self/fd/{descriptor}")
     for mount in mounts:

@@ -21,6 +21,8 @@ _PREFIX = ".hostprep-"
 # exFAT and its like know one mode for all, usually 0755, whatever a directory was made with: what
 # others can read there all of them can; what they cannot write holds nothing of theirs.
 OTHERS_WRITE = 0o022
+# What opening a directory gives where something has its name that is none, or is another's.
+IN_THE_WAY = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM}
 _NO_ANSWER = {errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _HINT = "look at what it is and move it away; to stage, another --name does as well"
 _EARLY_HINT = (
@@ -39,14 +41,16 @@ def open_own(parent_fd: int, target: str) -> int | None:
     """Return a descriptor of the private directory of the data set at ``target``, None without one.
 
     Raises ``Refused`` where something that is not ours has the name: of another owner, writable by
-    others, or not made for this target.
+    others, or not made for this target; OSError where the file system does not tell.
     """
     name = private_name(os.path.basename(target))
     try:
         descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return None
-    except OSError:
+    except OSError as error:
+        if error.errno not in IN_THE_WAY:
+            raise  # a disk that fails, and says nothing of what is there
         raise not_private(name, _owner_of(parent_fd, name)) from None
     try:
         st = os.fstat(descriptor)

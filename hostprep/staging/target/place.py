@@ -16,6 +16,7 @@ from pathlib import Path
 from hostprep.errors import ROOT_KEPT_OUT, HostprepError, Refused
 from hostprep.host.block import MADE_UP, locate
 from hostprep.host.file_system_id import file_system_id
+from hostprep.host.fscrypt import is_locked
 from hostprep.host.mounts import (
     Mount,
     lies_in,
@@ -161,6 +162,7 @@ def _covered(mount: Mount) -> Refused:
 def moved_refusal(record: Record) -> Refused | None:
     """Refuse to touch a data set on a disk while another file system is in that one's place.
 
+    Or while it is locked there, see ``locked_refusal``.
     In a volume nothing outlives an unmounting, so there it does not matter.
     """
     if record.volume is not None or record.target_mount is None:
@@ -168,7 +170,7 @@ def moved_refusal(record: Record) -> Refused | None:
     parent = os.path.dirname(record.target)
     now = mount_below(parent)
     if now is None or now.target == record.target_mount:
-        return None
+        return locked_refusal(parent)
     if record.target_place is not None and record.target_place == place_on_disk(parent):
         return None
     # Earlier versions, run in a service with ReadWritePaths=, recorded what that had bound.
@@ -184,6 +186,24 @@ def moved_refusal(record: Record) -> Refused | None:
         f"{cure} and run the same command again; where the copies are gone for good:"
         f" hostprep unstage {shlex.quote(record.target)} --forget",
     )
+
+
+def locked_refusal(parent: str) -> Refused | None:
+    """Refuse to look for copies where names are encrypted: none is found, and all are there."""
+    standing = standing_directory(parent)
+    with contextlib.suppress(OSError):  # not to be read: others tell of that
+        descriptor = os.open(standing, DIRECTORY_FLAGS)
+        try:
+            if is_locked(descriptor):
+                return Refused(
+                    f"{standing} is encrypted, and its key is not there: what is in it cannot be"
+                    " told; nothing was changed.",
+                    f"unlock it (fscrypt unlock {shlex.quote(standing)}) and run the same command"
+                    " again",
+                )
+        finally:
+            os.close(descriptor)
+    return None
 
 
 def place_on_disk(directory: str) -> str | None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 
 import pytest
 
+from hostprep.errors import HostprepError
+from hostprep.staging.deciding import _target_read
+from hostprep.staging.execute import _explain
 from hostprep.staging.failures import failed
 from hostprep.staging.files.transfer import Differs
 from hostprep.staging.model import Skipped, StageRequest
+from hostprep.staging.processes.pool import TaskFailed
 from hostprep.staging.shortfall import cure_of
+from hostprep.staging.target.private import PrivateDir
 from hostprep.system.bounded import QuestionFailed
 
 REQUEST = StageRequest(source="/srv/data", name="data", parent="/mnt/ram", volume_size_bytes=None)
@@ -48,3 +55,23 @@ def test_a_target_that_gives_back_other_data_is_not_called_the_sources_fault() -
     for reason in ("read back, it has other content, twice", Differs.twice):
         cure = cure_of([Skipped("a/1", reason, failed=True)])
         assert cure.startswith("see what changes what is written to the target")
+
+
+def test_where_the_target_became_read_only_in_mid_copy_the_kernels_log_is_named(
+    tmp_path: Path,
+) -> None:
+    """As ext4 does once its disk is gone: that the same command goes on is no help before that."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    private = PrivateDir(descriptor, descriptor, descriptor, "data", resumable=False)
+    read_only = _explain(TaskFailed(errno.EROFS, "Read-only file system"), private)
+    assert read_only.hint is not None and "`dmesg`" in read_only.hint
+    other = _explain(TaskFailed(errno.EACCES, "Permission denied"), private)
+    os.close(descriptor)
+    assert other.hint == "run the same command again: it goes on with the copies"
+
+
+def test_a_plan_names_the_target_that_a_failing_disk_keeps_it_from_reading() -> None:
+    with pytest.raises(HostprepError) as caught, _target_read(REQUEST):
+        raise OSError(errno.EIO, "Input/output error", "info.json")
+    assert caught.value.message.startswith("the target /mnt/ram/data cannot be looked at: Input")
+    assert caught.value.hint is not None and "dmesg" in caught.value.hint

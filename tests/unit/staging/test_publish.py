@@ -26,6 +26,7 @@ from hostprep.staging.publishing.publish import (
     publish_update,
 )
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
+from hostprep.staging.target.owned import open_own
 from hostprep.staging.target.private import PrivateDir, prepare
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import entry_of
@@ -343,3 +344,17 @@ def test_only_a_directory_is_a_published_data_set(target: Target) -> None:
     (target.base / "link").symlink_to("data")
     with pytest.raises(Refused, match="link on the target is no directory that can be opened"):
         open_published(target.parent_fd, "link")
+
+
+def test_of_what_a_failing_disk_does_not_tell_nothing_is_said(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a disk that was unplugged: that something is in the way would have it moved away."""
+
+    def failing(*args: object, **more: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "open", failing)
+    for opened in (open_published, open_own):
+        with pytest.raises(OSError, match="Input/output error"):
+            opened(target.parent_fd, "data")

@@ -16,6 +16,13 @@ from hostprep.system.systemd import NotReloaded
 _LATER = "hostprep unmount /mnt/v --fstab"
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ENOTEMPTY])
+def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
+    record: Any = SimpleNamespace(target="/fast/data")
+    error = _stopped(OSError(number, os.strerror(number)), record)
+    assert ("`dmesg`" in (error.hint or "")) is (number != errno.ENOTEMPTY)
+
+
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.EIO])
 def test_a_quota_that_is_used_up_is_to_be_raised_before_removing(number: int) -> None:
     """Btrfs takes room of it for removing, and refuses that, too."""
