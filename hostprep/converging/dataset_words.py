@@ -11,6 +11,7 @@ from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, manifest_of
+from hostprep.staging.source.opening import admission_warning
 from hostprep.units import format_bytes, format_count
 
 MOST_NAMED = 3
@@ -79,11 +80,11 @@ def _who_changed(files: CopyPlan, previous: Record) -> str:
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     """Return what one should know of it."""
-    foreign = plan.files.foreign
-    if not foreign:
-        return ()
-    named = ", ".join(foreign[:MOST_NAMED])
-    return (
-        f"{plan.request.target} holds {format_count(len(foreign), 'entry')} not staged by hostprep"
-        f" ({named}), to be left alone",
-    )
+    warned = []
+    if foreign := plan.files.foreign:
+        named = ", ".join(foreign[:MOST_NAMED])
+        warned.append(
+            f"{plan.request.target} holds {format_count(len(foreign), 'entry')} not staged by"
+            f" hostprep ({named}), to be left alone"
+        )
+    return (*warned, *filter(None, (admission_warning(plan.request.source),)))

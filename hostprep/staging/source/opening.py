@@ -20,7 +20,14 @@ from hostprep.errors import (
 from hostprep.host.answering import Impatience
 from hostprep.host.block import MADE_UP, SERVED, StorageClass, is_remote
 from hostprep.host.fscrypt import is_locked
-from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_mounts
+from hostprep.host.mounts import (
+    lies_in,
+    mount_at,
+    mount_containing,
+    mount_of,
+    mount_over,
+    read_mounts,
+)
 from hostprep.spec.names import name_problem
 from hostprep.staging.observer import Observer
 from hostprep.system.trees import DIRECTORY_FLAGS
@@ -35,6 +42,9 @@ _MOUNT_HINT = (
     "if that is a URL, or a folder of another machine: mount it (NFS, sshfs, rclone mount), and"
     " name where"
 )
+
+# With one of these the modes that SMB shows are the server's; otherwise the mount makes them up.
+_MODES_OF_SERVER = ("cifsacl", "modefromsid", "posix", "unix")
 
 _FOLLOWING = DIRECTORY_FLAGS & ~os.O_NOFOLLOW
 _ON_THE_WAY = DIRECTORY_FLAGS | os.O_PATH
@@ -143,6 +153,28 @@ def is_served(source: str, storage_class: StorageClass) -> bool:
     return storage_class in SERVED or any(
         is_remote(mount) and lies_in(mount.target, source) for mount in read_mounts()
     )
+
+
+def admission_warning(source: str) -> str | None:
+    """Say where a server lets each user read what is theirs, and the copy everybody all of it.
+
+    With ``multiuser`` an SMB server goes by who it is that reads, and the kernel looks at no mode.
+    """
+    mounts = read_mounts()
+    below = mount_containing(source, mounts)
+    for mount in mounts:
+        by_user = mount.option("multiuser") is not None and not any(
+            mount.option(name) is not None for name in _MODES_OF_SERVER
+        )
+        here = mount == below or lies_in(mount.target, source)
+        if by_user and here and int(mount.option("dir_mode") or "0", 8) & stat.S_IXOTH:
+            return (
+                f"the server of {mount.target} decides for each user (multiuser) what to give, of"
+                " which the modes that are copied say nothing: all users of this machine may read"
+                " the copy; mounted with dir_mode=0750 and a gid=, only that group may, and with"
+                " cifsacl those whom the server's ACLs let in"
+            )
+    return None
 
 
 def patience_for(source: str, observer: Observer) -> Callable[[float], None]:

@@ -11,11 +11,17 @@ import pytest
 
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import StorageClass
-from hostprep.host.mounts import read_mounts
+from hostprep.host.mounts import parse_mountinfo, read_mounts
 from hostprep.spec.names import name_problem
 from hostprep.staging.observer import Silent
 from hostprep.staging.source import opening
-from hostprep.staging.source.opening import check_name, is_served, open_source, patience_for
+from hostprep.staging.source.opening import (
+    admission_warning,
+    check_name,
+    is_served,
+    open_source,
+    patience_for,
+)
 from hostprep.staging.target.apart import check_apart
 from hostprep.staging.target.place import check_writable
 
@@ -201,3 +207,26 @@ def test_a_url_for_a_source_is_to_be_mounted(named: str, tmp_path: Path) -> None
     with pytest.raises(UsageError) as caught, open_source(str(tmp_path / "none")):
         pass
     assert "mount it" not in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("multiuser,nounix,file_mode=0755,dir_mode=0755", True),
+        ("multiuser,nounix,file_mode=0755,dir_mode=0750", False),
+        ("multiuser,cifsacl,file_mode=0755,dir_mode=0755", False),
+        ("nounix,file_mode=0755,dir_mode=0755", False),
+    ],
+)
+def test_a_share_whose_server_goes_by_who_reads_is_warned_of(
+    options: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its modes the mount makes up, and of a copy they are all that counts."""
+    mounts = parse_mountinfo(
+        b"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        b"22 21 0:40 / /mnt/nas rw - cifs //nas/data rw,%b\n" % options.encode()
+    )
+    monkeypatch.setattr(opening, "read_mounts", lambda: mounts)
+    for source in ("/mnt/nas", "/mnt/nas/birds", "/mnt"):
+        assert ("decides for each user" in str(admission_warning(source))) is told
+    assert admission_warning("/srv/birds") is None
