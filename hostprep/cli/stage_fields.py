@@ -140,6 +140,7 @@ def result_fields(
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
+    from hostprep.staging.target.logout import logout_warning
     from hostprep.staging.target.strangers import shared_records_warning, stranger_warning
     from hostprep.volumes.budget import budget_warnings
 
@@ -148,5 +149,5 @@ def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     warned = budget_warnings(plan.budget, forced=plan.request.force)
     request = plan.request
     shared = shared_records_warning(request.name, request.target)
-    others = (stranger_warning(request.parent), shared)
+    others = (stranger_warning(request.parent), logout_warning(request.parent), shared)
     return (*warned, *filter(None, others))
