@@ -29,7 +29,7 @@ def logout_warning(parent: str) -> str | None:
     if _asked(str(os.geteuid()), "--property=Linger") != "Linger=no":
         return None
     return (
-        f"what you have in {_CLEARED} is removed when your last session on this machine ends"
+        f"what you have in the machine's {_CLEARED} is removed when your last session there ends"
         " (RemoveIPC of systemd's logind), also while a batch job reads it; after `loginctl"
         " enable-linger` it stays"
     )

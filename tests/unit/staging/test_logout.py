@@ -37,7 +37,7 @@ def _logind(folder: Path, **answers: str) -> None:
 
 def test_whoever_is_logged_in_is_warned_of_the_logout(tmp_path: Path) -> None:
     _logind(tmp_path)
-    assert "when your last session on this machine ends" in str(logout_warning("/dev/shm/none"))
+    assert "when your last session there ends" in str(logout_warning("/dev/shm/none"))
     assert logout_warning("/var/tmp/none") is None and logout_warning("/dev/shmem") is None
 
 
