@@ -136,6 +136,7 @@ def result_fields(
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
     from hostprep.staging.source.opening import admission_warning
+    from hostprep.staging.target.logout import logout_warning
     from hostprep.staging.target.strangers import shared_records_warning, stranger_warning
     from hostprep.volumes.budget import budget_warnings
 
@@ -145,5 +146,6 @@ def warnings_of(plan: StagePlan) -> tuple[str, ...]:
         return (*plan.volume.warnings, *filter(None, (admits,)))
     warned = budget_warnings(plan.budget, forced=request.force)
     shared = shared_records_warning(request.name, request.target)
-    others = (stranger_warning(request.parent), shared, admits)
+    parent = request.parent
+    others = (stranger_warning(parent), logout_warning(parent), shared, admits)
     return (*warned, *filter(None, others))

@@ -25,6 +25,7 @@ from hostprep.staging.record.records import ClosedManifest, Record, all_records,
 from hostprep.staging.source.opening import is_served, open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
+from hostprep.staging.target.logout import may_be_cleared
 from hostprep.staging.target.place import check_bare, check_in_sight, open_parent
 from hostprep.staging.target.strangers import may_be_elsewhere
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
@@ -131,8 +132,8 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         if failing := _failing(record.target):
             why = f"its target answers with an error: {failing.strerror}"
             return "unreachable", why, reading_hint(failing)
-        elsewhere = may_be_elsewhere(record)
-        return "missing", "; ".join(filter(None, ("it is not on the target", elsewhere))), None
+        reasons = ("it is not on the target", may_be_elsewhere(record), may_be_cleared(record))
+        return "missing", "; ".join(filter(None, reasons)), None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
 
 

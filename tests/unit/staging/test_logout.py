@@ -1,0 +1,74 @@
+"""Whose copies in /dev/shm a logout takes away, and what is said of it before and after."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hostprep.host.boot import boot_id
+from hostprep.staging.record.records import Record
+from hostprep.staging.status import dataset_status
+from hostprep.staging.target.logout import logout_warning
+
+LOGIND = """\
+#!/bin/sh
+case "$*" in
+  "show-user --property=RemoveIPC") echo RemoveIPC={remove} ;;
+  "show-user 54321 --property=Linger") {linger} ;;
+  *) exit 2 ;;
+esac
+"""
+CLEARS = {"remove": "yes", "linger": "echo Linger=no"}
+
+
+@pytest.fixture(autouse=True)
+def alice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+def _logind(folder: Path, **answers: str) -> None:
+    program = folder / "loginctl"
+    program.write_text(LOGIND.format(**CLEARS | answers))
+    program.chmod(0o755)
+
+
+def test_whoever_is_logged_in_is_warned_of_the_logout(tmp_path: Path) -> None:
+    _logind(tmp_path)
+    assert "when your last session there ends" in str(logout_warning("/dev/shm/none"))
+    assert logout_warning("/var/tmp/none") is None and logout_warning("/dev/shmem") is None
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{"remove": "no"}, {"linger": "echo Linger=yes"}, {"linger": "exit 1"}],
+    ids=["turned off", "lingers", "not logged in"],
+)
+def test_nobody_is_whose_copies_stay(tmp_path: Path, answers: dict[str, str]) -> None:
+    _logind(tmp_path, **answers)
+    assert logout_warning("/dev/shm") is None
+
+
+def test_nor_is_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _logind(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert logout_warning("/dev/shm") is None
+
+
+@pytest.mark.parametrize(
+    ("target", "boot", "told"),
+    [
+        ("/dev/shm/hostprep-none/data", boot_id(), True),
+        ("/dev/shm/hostprep-none/data", "another", False),
+        ("/var/tmp/hostprep-none/data", boot_id(), False),
+    ],
+)
+def test_what_is_gone_may_have_gone_with_the_session(
+    own_state: Path, target: str, boot: str | None, told: bool
+) -> None:
+    record = Record("data", "/src", target, None, 1, 1, 2, None, "none", None, 0.0, boot_id=boot)
+    found = dataset_status(record)
+    assert found.state == "missing"
+    assert ("logind's RemoveIPC" in found.reason) is told
