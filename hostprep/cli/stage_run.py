@@ -141,20 +141,17 @@ def _stage_one(
 ) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
     from hostprep.host.cpu import usable_cpus
-    from hostprep.staging.forbidding import is_read_only, unkept_refusal
+    from hostprep.staging.forbidding import unkept_refusal
     from hostprep.staging.planning import check_ends, plan_stage, stage_lock
     from hostprep.system.locks import lock
-    from hostprep.system.state import check_own_records, run_dir
+    from hostprep.system.state import check_own_records
 
     with ExitStack() as stack:
         reporter = stack.enter_context(ProgressReporter())
-        if not dry_run:
-            check_ends(request)
-        # Where no lock can be made nothing is done: there is nothing to do, or that is refused.
-        locked = not dry_run and not is_read_only(run_dir())
-        if not locked:
+        if dry_run:
             check_own_records()
         else:
+            check_ends(request)
             stack.enter_context(
                 lock(
                     stage_lock(request),
@@ -164,14 +161,13 @@ def _stage_one(
                 )
             )
         plan = stack.enter_context(plan_stage(request, reporter))
-        plan.refusal = plan.refusal or unkept_refusal(request, nothing_to_do=plan.nothing_to_do)
+        plan.refusal = plan.refusal or unkept_refusal(request, plan.files, plan.previous)
         # Imported by now, while the source was scanned.
         from hostprep.cli.stage_fields import plan_fields, result_fields, warnings_of
         from hostprep.cli.stage_text import announce, conclude, show_stage_plan
         from hostprep.staging.bound import bound_of
         from hostprep.staging.shortfall import shortfall_of
         from hostprep.staging.stage import carry_out
-        from hostprep.staging.untouched import looked_at
 
         if dry_run:
             if not as_json:
@@ -185,7 +181,7 @@ def _stage_one(
         if not as_json:
             announce(plan)
         try:
-            result = carry_out(plan, reporter) if locked else looked_at(plan)
+            result = carry_out(plan, reporter)
         except KeyboardInterrupt:
             hint = "the same command goes on with what was copied"
             if not plan.published:  # else unstage would remove what is published as well

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
+from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.target.place import standing_directory
@@ -18,14 +19,16 @@ from hostprep.system.state import cannot_lock, cannot_remember, run_dir, state_d
 from hostprep.units import format_count
 
 
-def unkept_refusal(request: StageRequest, *, nothing_to_do: bool) -> Refused | None:
+def unkept_refusal(
+    request: StageRequest, files: CopyPlan, previous: Record | None
+) -> Refused | None:
     """Refuse a run whose records or locks have a read-only file system, as in some containers.
 
     For ``stage``: a plan of the whole host has this from ``converging.writable``. Before anything
     is made or mounted. Who only looks at what root is to do on a volume has records of their own,
     which do not matter.
     """
-    if nothing_to_do:
+    if previous is not None and files.nothing_to_do:
         return None
     if request.volume_size_bytes is not None and os.geteuid() != 0:
         return None
@@ -33,19 +36,10 @@ def unkept_refusal(request: StageRequest, *, nothing_to_do: bool) -> Refused | N
         (folder(request.name, request.target), cannot_remember),
         (run_dir(), cannot_lock),
     ):
-        if is_read_only(directory):
-            place = standing_directory(str(directory))
-            return refusal(
-                directory,
-                f"the file system of {place} is mounted read-only (in a systemd service"
-                " ProtectSystem= does it, and what ReadWritePaths= names is spared)",
-            )
+        place = standing_directory(str(directory))
+        if new_file_obstacle(Path(place)) == errno.EROFS:
+            return refusal(directory, f"the file system of {place} is mounted read-only")
     return None
-
-
-def is_read_only(directory: Path) -> bool:
-    """Whether a directory, or the nearest that is there above it, has a read-only file system."""
-    return new_file_obstacle(Path(standing_directory(str(directory)))) == errno.EROFS
 
 
 def nested_refusal(request: StageRequest, previous: Record | None) -> Refused | None:

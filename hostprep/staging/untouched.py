@@ -44,17 +44,6 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) 
     return concluded(plan, there)
 
 
-def looked_at(plan: StagePlan) -> StageResult:
-    """Return the result of a run that may do nothing, as it has no lock, and has nothing to do.
-
-    Raises the plan's refusal.
-    """
-    if plan.refusal is not None:
-        raise plan.refusal
-    live = None if plan.volume is None else plan.volume.live
-    return concluded(plan, result_of(plan, Copied(), plan.previous, live, changed=False))
-
-
 @contextmanager
 def _published(parent_fd: int, request: StageRequest) -> Iterator[int]:
     published_fd = open_published(parent_fd, request.name)

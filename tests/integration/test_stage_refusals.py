@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -703,35 +702,6 @@ def test_what_cannot_be_remembered_is_not_begun_as_in_a_read_only_container(
         assert not place.exists()
     unmount(fixed)
     hostprep("stage", source, *to)
-
-
-@pytest.mark.parametrize("name", ["STATE", "RUN"])
-@pytest.mark.parametrize("where", ["--to", "--to-tmpfs"])
-def test_where_records_or_locks_are_read_only_a_run_ends_as_its_dry_run_says(
-    where: str, name: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept, place = safe_dir / "kept", safe_dir / "new"
-    monkeypatch.setenv(f"HOSTPREP_{name}_DIR", str(kept))
-    to: tuple[str | Path, ...] = ("--to", place)
-    if where == "--to-tmpfs":
-        to = ("--to-tmpfs", "64M", "--at", place, "--reserve", "0")
-    kept.mkdir()
-    mount("-t", "tmpfs", "-o", "mode=0755", "kept", kept)
-    hostprep("stage", source, *to)
-    mount("-o", "remount,ro", kept)
-    before = snapshot(safe_dir)
-    assert not hostprep("stage", source, *to, "--dry-run")["would_change"]
-    found = hostprep("stage", source, *to)
-    assert not found["changed"] and found["verified"] and snapshot(safe_dir) == before
-    rewrite(source / "class-0/images/002.bin", b"new")
-    before = snapshot(safe_dir)
-    for more in (("--dry-run",), ()):
-        told = hostprep("stage", source, *to, *more, expect=5)["error"]
-        assert re.search(f"{kept}.* is mounted read-only; nothing was changed.", told["message"])
-        assert f"HOSTPREP_{name}_DIR=DIR" in told["hint"]
-    assert snapshot(safe_dir) == before
-    mount("-o", "remount,rw", kept)
-    assert hostprep("stage", source, *to)["copied_files"] == 1
 
 
 def test_a_dry_run_tells_root_that_may_not_mount_as_in_most_containers(
