@@ -142,9 +142,8 @@ def _room_of(
 ) -> tuple[VolumePlan | None, Space, RamBudget | None]:
     """Return what is to be done to the volume, the room on the target, and in the memory.
 
-    The last is None where a volume that is yet to be mounted has all that is written to it in its
-    own budget, and where nothing is copied. That of one that is grown knows nothing of what others
-    were charged for, and this run is once it has cleared it away.
+    The last is None where a volume that is mounted or grown has all that is written to it in its
+    own budget, and where nothing is copied.
     """
     volume = None
     if request.volume_size_bytes is None:
@@ -153,7 +152,7 @@ def _room_of(
         facts = gather(request.parent)
         volume = plan_volume(volume_request(request, files, facts.live), facts)
         space = volume_space(request, files, volume)
-    in_memory = bool(files.copied.files) and (volume is None or volume.live is not None)
+    in_memory = bool(files.copied.files) and (volume is None or volume.budget is None)
     return volume, *room_for(request, files, space, parent_fd, in_memory=in_memory)
 
 
