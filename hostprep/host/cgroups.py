@@ -22,25 +22,18 @@ class MemoryLimit:
     """A limited memory cgroup, in bytes: ``group`` is its folder as mounted here.
 
     ``reclaimable_bytes`` is file cache, which the kernel drops before it refuses memory; what tmpfs
-    holds is not part of it. That is ``shmem_bytes``, as far as it is charged to this group: whoever
-    wrote it is, for as long as it is there. Linux before 4.13 does not tell with version 1: 0.
+    holds is not part of it.
     """
 
     group: str
     limit_bytes: int
     usage_bytes: int
     reclaimable_bytes: int
-    shmem_bytes: int = 0
 
     @property
     def remaining_bytes(self) -> int:
         """What may still be taken before the limit bites."""
         return max(0, self.limit_bytes - self.usage_bytes + self.reclaimable_bytes)
-
-    @property
-    def words(self) -> str:
-        """What it is called where it is what binds."""
-        return f"the memory limit of cgroup {self.group}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +192,7 @@ def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
         return None
     stat = read_counts(folder / "memory.stat")
     cache = stat.get("active_file", 0) + stat.get("inactive_file", 0)
-    return MemoryLimit(shown(folder, root), min(limits), usage, cache, stat.get("shmem", 0))
+    return MemoryLimit(shown(folder, root), min(limits), usage, cache)
 
 
 def _memory_v1(folder: Path, root: Path) -> MemoryLimit | None:
@@ -210,4 +203,4 @@ def _memory_v1(folder: Path, root: Path) -> MemoryLimit | None:
     stat = read_counts(folder / "memory.stat")
     # The total_ figures include the descendants, as the usage does. "cache" would count tmpfs too.
     cache = stat.get("total_active_file", 0) + stat.get("total_inactive_file", 0)
-    return MemoryLimit(shown(folder, root), limit, usage, cache, stat.get("total_shmem", 0))
+    return MemoryLimit(shown(folder, root), limit, usage, cache)

@@ -121,7 +121,10 @@ def headroom(
         limits_hidden=limits_hidden,
         commit_limited_from_bytes=uncommitted,
     )
-    found = [(limit.limit_bytes, limit.remaining_bytes, limit.words) for limit in limits]
+    found = [
+        (limit.limit_bytes, limit.remaining_bytes, f"the memory limit of cgroup {limit.group}")
+        for limit in limits
+    ]
     if nodes is not None:
         remaining = int(nodes.available_share * memory.available_bytes)
         found.append((nodes.total_bytes, remaining, nodes.words))

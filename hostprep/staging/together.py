@@ -16,7 +16,7 @@ from hostprep.staging.plans.space import (
     Space,
     directory_space,
     larger_volume,
-    memory_budget,
+    memory_growth,
     reclaiming,
     volume_space,
 )
@@ -73,8 +73,9 @@ def share_of(plan: StagePlan) -> Share:
         space = replace(space, free_inodes=None)  # each run allows it as many more as it needs
     elif space.free_inodes is not None:
         lasting_inodes -= space.reclaimed_inodes
-    in_memory = plan.volume is None and plan.budget is not None
-    budget = memory_budget(request, space) if in_memory else None
+    budget = None
+    if plan.volume is None and plan.budget is not None:
+        budget = replace(plan.budget, growth_bytes=memory_growth(space))
     return Share(request, space, lasting_bytes, lasting_inodes, budget)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -192,31 +191,6 @@ def test_a_run_that_the_kernel_stops_says_so(safe_dir: Path) -> None:
     assert f": {why}, and the kernel killed it." in told["error"]["message"]
     assert "hostprep unstage" in told["error"]["hint"]
     assert not (target / "data").exists()
-
-
-def test_what_a_killed_run_left_frees_nothing_under_the_limit_of_another_group(
-    safe_dir: Path,
-) -> None:
-    """It stays charged to the group that the run was in; where that is ours, it comes free."""
-    version, parent = hierarchy("memory")
-    source, target = safe_dir / "data", safe_dir / "ram"
-    source.mkdir()
-    for number in range(160):
-        (source / f"{number}").write_bytes(bytes(range(256)) * 4096)
-    target.mkdir()
-    stage = ("stage", str(source), "--to", str(target))
-    # Otherwise verified, what is there is of no use to it.
-    again = (*stage, "--verify", "inflight", "--reserve", "32M")
-    limit = "memory.max" if version == 2 else "memory.limit_in_bytes"
-    with cgroup(parent, b"-a") as its_own, cgroup(parent, b"-b") as other:
-        (its_own / limit).write_text(str(128 * MIB))
-        hostprep(its_own, *stage, "--force", expect=1)
-        (other / limit).write_text(str(160 * MIB))
-        told = hostprep(other, *again, expect=5)["error"]["message"]
-        assert f"are available by the memory limit of cgroup {other}" in told
-        assert re.search(r": 16\d MiB for what it may still take", told), told
-        (its_own / limit).write_text(str(320 * MIB))
-        assert hostprep(its_own, *again)["copied_files"] == 160
 
 
 @pytest.mark.parametrize("by", ["volume", "directory"])

@@ -8,7 +8,6 @@ from dataclasses import replace
 from hostprep.dataclass import dataclass
 from hostprep.errors import NoRoom, Refused
 from hostprep.host.block import IN_MEMORY
-from hostprep.host.cgroups import MemoryLimit, read_memory_limits
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight, in_flight_in_memory
@@ -137,31 +136,11 @@ def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
     except Refused:
         return None  # a mount point that no volume of ours can have
     budget = budget_of(memory_growth(space), facts, request.reserve_bytes)
-    if facts.is_ours:
-        if not facts.headroom.is_limited:
-            return None
-        budget = replace(budget, promised_bytes=0, unlimited=())
-    else:
+    if not facts.is_ours:
         others = in_flight_in_memory(request)
         taken_bytes = others.size_bytes + others.inodes * INODE_BYTES
-        budget = replace(budget, promised_bytes=budget.promised_bytes + taken_bytes)
-    by_limits = [_under(limit, budget, space) for limit in read_memory_limits()]
-    return max((budget, *by_limits), key=lambda each: each.missing_bytes)
-
-
-def _under(limit: MemoryLimit, budget: RamBudget, space: Space) -> RamBudget:
-    """Return the budget by one limit, under which less may come free than the machine gets back.
-
-    What a run wrote stays charged to the group that it ran in, which may be another than ours.
-    """
-    if space.reclaimed_bytes > limit.shmem_bytes:
-        space = replace(space, reclaimed_bytes=limit.shmem_bytes, reclaimed_inodes=0)
-    return replace(
-        budget,
-        growth_bytes=memory_growth(space),
-        available_bytes=limit.remaining_bytes,
-        available_from=limit.words,
-    )
+        return replace(budget, promised_bytes=budget.promised_bytes + taken_bytes)
+    return replace(budget, promised_bytes=0, unlimited=()) if facts.headroom.is_limited else None
 
 
 def memory_growth(space: Space) -> int:

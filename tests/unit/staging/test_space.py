@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.host.cgroups import MemoryLimit
 from hostprep.staging import preparing
 from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
@@ -435,29 +434,6 @@ def test_a_limit_counts_in_a_volume_of_ours_too_and_nothing_that_it_was_counted_
     budget = memory_budget(INTO_A_VOLUME, Space(10 * MIB, GIB, 3, None))
     assert budget is not None
     assert (budget.promised_bytes, budget.available_bytes) == (0, 5 * MIB)
-
-
-@pytest.mark.parametrize(
-    ("shmem_mib", "growth_mib", "bound_by"),
-    [
-        (0, 10, "the memory limit of cgroup /job"),
-        (2, 8, "the memory limit of cgroup /job"),
-        (4, 6, "MemAvailable"),  # all of it: no less than the machine gets back
-    ],
-)
-def test_what_is_charged_to_another_group_does_not_come_free_under_our_limit(
-    shmem_mib: int, growth_mib: int, bound_by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A killed run's copies, which go first: of them the machine has 4 MiB back."""
-    job = MemoryLimit("/job", 8 * MIB, MIB, 0, shmem_mib * MIB)
-    monkeypatch.setattr(plans_space, "read_memory_limits", lambda: (job,))
-    monkeypatch.setattr(plans_space, "mount_below", lambda _: MOUNT)
-    headroom = replace(fresh("/mnt").headroom, available_bytes=7 * MIB)
-    monkeypatch.setattr(plans_space, "gather", lambda at: replace(fresh(at), headroom=headroom))
-    space = Space(10 * MIB, GIB, 0, None, reclaimed_bytes=4 * MIB)
-    budget = memory_budget(replace(INTO_A_DIRECTORY, reserve_bytes=0), space)
-    assert budget is not None and budget.fits is (growth_mib < 8)
-    assert (budget.growth_bytes, budget.available_from) == (growth_mib * MIB, bound_by)
 
 
 def test_a_volume_has_free_what_is_not_used_and_a_refused_one_what_was_asked_for() -> None:
