@@ -9,15 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, with_owners
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import (
-    CannotTell,
-    Check,
-    Finding,
-    Measured,
-    Remedy,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes
 from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.model import FLAGS, Huge
@@ -42,7 +34,7 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read fstab."""
-    volumes = _with_owners(look_at_volumes(context))
+    volumes = with_owners(look_at_volumes(context))
     strays: dict[str, tuple[int, str, str]] = {}
     paths = {volume_id_for(each.spec.path): each.spec.path for each in volumes or ()}
     for entry in context.fstab:
@@ -57,14 +49,6 @@ def look(context: Context) -> Facts:
     swapped = (each.spec.path for each in volumes or () if _lacks_noswap(context, each))
     units = {path: unit.name for path in paths.values() if (unit := context.mount_unit(path))}
     return Facts(volumes, strays, frozenset(swapped), units)
-
-
-def _with_owners(volumes: tuple[VolumeLook, ...] | None) -> tuple[VolumeLook, ...] | None:
-    try:
-        return with_owners(volumes)
-    except CannotTell:
-        message = "whose a volume is to be cannot be told: HP003 has the name."
-        raise CannotTell(message, "what HP003 says of it") from None
 
 
 def _lacks_noswap(context: Context, volume: VolumeLook) -> bool:
