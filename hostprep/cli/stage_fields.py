@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hostprep.staging.planning import StagePlan
 
 
-def plan_fields(plan: StagePlan) -> dict[str, Any]:
-    """Return what a run would do, for JSON."""
+def plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any]:
+    """Return what a run would do, for JSON; ``warnings`` are those of the plan."""
     space, files = plan.space, plan.files
     # The run will count a hard link as a file that it copied, and no bytes for it.
     there = (files.copied, files.kept, files.resumed)
@@ -50,7 +50,7 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
         "reason": plan.reading.reason,
         "needs_root": needs_root(plan),
         "unwritable": unwritable(plan),
-        "warnings": list(warnings_of(plan)),
+        "warnings": list(warnings),
         **({} if plan.refusal is None else {"error": error_fields(plan.refusal)}),
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hostprep.cli.output import emit_json, error_fields
+from hostprep.cli.output import emit_json, error_fields, warn
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Interrupted
 
@@ -169,6 +169,10 @@ def _stage_one(
         from hostprep.staging.shortfall import shortfall_of
         from hostprep.staging.stage import carry_out
 
+        warned = warnings_of(plan)
+        if not as_json:
+            for warning in warned:
+                warn(warning)
         if dry_run:
             if not as_json:
                 show_stage_plan(plan)
@@ -177,7 +181,7 @@ def _stage_one(
                 from hostprep.staging.together import share_of
 
                 share = share_of(plan)
-            return _Outcome(plan_fields(plan), plan.refusal, share)
+            return _Outcome(plan_fields(plan, warned), plan.refusal, share)
         if not as_json:
             announce(plan)
         try:
@@ -190,4 +194,4 @@ def _stage_one(
         bound = bound_of(result, plan, usable_cpus())
     shortfall = shortfall_of(result, partial=request.partial)
     conclude(result, bound, shortfall, as_json=as_json)
-    return _Outcome(result_fields(result, warnings_of(plan), bound, shortfall), shortfall)
+    return _Outcome(result_fields(result, warned, bound, shortfall), shortfall)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
 from hostprep.cli.output import emit_text, printable, say, warn
 from hostprep.cli.plans import tell_of_root
-from hostprep.cli.stage_fields import unwritable, updates_roots, warnings_of
+from hostprep.cli.stage_fields import unwritable, updates_roots
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import read_mounts
@@ -24,17 +24,11 @@ if TYPE_CHECKING:
 
 def announce(plan: StagePlan) -> None:
     """Say what a run is about to do."""
-    _warn(plan)
     lines = _more_than_asked(plan) if plan.nothing_to_do else _plan_lines(plan)
     if plan.refusal is not None:
         lines = check_lines(plan.files.differing)  # what was found stays true
     for line in lines:
         say(printable(line))
-
-
-def _warn(plan: StagePlan) -> None:
-    for warning in warnings_of(plan):
-        warn(warning)
 
 
 def _plan_lines(plan: StagePlan) -> list[str]:
@@ -115,7 +109,6 @@ def show_stage_plan(plan: StagePlan) -> None:
     """Render what a run would do: the whole of a dry run."""
     space = plan.space
     budget = plan.budget
-    _warn(plan)
     if plan.nothing_to_do and plan.refusal is None:
         read = READ_AGAIN if plan.files.full_check else ""
         emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh{read}"))

@@ -69,14 +69,19 @@ def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
                     target=unescape(fields[4]),
                     fstype=unescape(fields[dash + 1]),
                     source=unescape(fields[dash + 2]),
-                    mount_options=tuple(unescape(fields[5]).split(",")),
-                    super_options=tuple(unescape(fields[dash + 3]).split(",")),
+                    mount_options=_options(fields[5]),
+                    super_options=_options(fields[dash + 3]),
                     propagation=tuple(field.decode() for field in fields[6:dash]),
                 )
             )
         except (ValueError, IndexError):
             continue  # a line we do not understand is not a mount that we may reason about
     return tuple(mounts)
+
+
+def _options(field: bytes) -> tuple[str, ...]:
+    # A comma within an option, as in a path that overlay was given, is escaped.
+    return tuple(unescape(option) for option in field.split(b","))
 
 
 def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:

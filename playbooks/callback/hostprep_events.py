@@ -80,17 +80,18 @@ class CallbackModule(CallbackBase):
         whose = {"host": host.get_name(), "task": task.name or task.get_name()}
         try:
             # What our playbooks say of their own is for whoever keeps the inventory.
-            warns = event == "ok" and task.action in _SAYING
+            # Of what nests too deep to be copied Ansible may not know the action.
+            action = task.action or ""
+            warns = event == "ok" and action in _SAYING
             reached = event in ("ok", "failed") and not (
-                task.delegate_to or task.action.removeprefix("ansible.builtin.") in _HERE
+                task.delegate_to or action.removeprefix("ansible.builtin.") in _HERE
             )
             told = self._told(result, failed=event == "failed")
             line = self._line(event, **whose, **told, warns=warns, reached=reached)
             if len(line) > _MOST_LINE or _nests([told["document"]], _MOST_LEVELS):
                 raise ValueError(_NOT_UNDERSTOOD)
         except Exception:
-            # A host may send anything, also what nests too deep to be copied: of its task Ansible
-            # may then not know the action. Without an event of its end it would count as unharmed.
+            # A host may send anything. Without an event of its end it would count as unharmed.
             line = self._line("failed", **whose, message=_NOT_UNDERSTOOD)
         self._display.display(line, screen_only=True)
 

@@ -21,6 +21,7 @@ from hostprep.host.answering import Impatience
 from hostprep.host.block import MADE_UP, SERVED, StorageClass, is_remote
 from hostprep.host.fscrypt import is_locked
 from hostprep.host.mounts import (
+    Mount,
     lies_in,
     mount_at,
     mount_containing,
@@ -43,6 +44,7 @@ _MOUNT_HINT = (
     " name where"
 )
 
+_SMB = ("cifs", "smb3")
 # With one of these the modes that SMB shows are the server's; otherwise the mount makes them up.
 _MODES_OF_SERVER = ("cifsacl", "modefromsid", "posix", "unix")
 
@@ -163,18 +165,27 @@ def admission_warning(source: str) -> str | None:
     mounts = read_mounts()
     below = mount_containing(source, mounts)
     for mount in mounts:
-        by_user = mount.option("multiuser") is not None and not any(
-            mount.option(name) is not None for name in _MODES_OF_SERVER
-        )
-        here = mount == below or lies_in(mount.target, source)
-        if by_user and here and int(mount.option("dir_mode") or "0", 8) & stat.S_IXOTH:
+        if mount.fstype not in _SMB or not _admits_all(mount):
+            continue
+        inside = lies_in(mount.target, source) and mount_at(mount.target, mounts) == mount
+        if mount == below or (inside and not mount_over(mount, mounts)):
             return (
                 f"the server of {mount.target} decides for each user (multiuser) what to give, of"
-                " which the modes that are copied say nothing: all users of this machine may read"
-                " the copy; mounted with dir_mode=0750 and a gid=, only that group may, and with"
-                " cifsacl those whom the server's ACLs let in"
+                " which the modes that are copied say nothing: all users of this machine who get"
+                " to the copy may read it; mounted with dir_mode=0750 and a gid=, only that group"
+                " may, and with cifsacl those whom the server's ACLs let in"
             )
     return None
+
+
+def _admits_all(mount: Mount) -> bool:
+    made_up = all(mount.option(name) is None for name in _MODES_OF_SERVER)
+    modes = [int(mount.option(name) or "0", 8) for name in ("file_mode", "dir_mode")]
+    return (
+        mount.option("multiuser") is not None
+        and made_up
+        and bool(modes[0] & stat.S_IROTH and modes[1] & stat.S_IXOTH)
+    )
 
 
 def patience_for(source: str, observer: Observer) -> Callable[[float], None]:

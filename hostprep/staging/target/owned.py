@@ -11,7 +11,7 @@ import json
 import os
 import stat
 
-from hostprep.errors import Refused
+from hostprep.errors import OF_A_DISK, OF_A_SERVER, Refused
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in
 
@@ -23,7 +23,7 @@ _PREFIX = ".hostprep-"
 OTHERS_WRITE = 0o022
 # What opening a directory gives where something has its name that is none, or is another's.
 IN_THE_WAY = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM}
-_NO_ANSWER = {errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+_NO_ANSWER = {*OF_A_DISK, *OF_A_SERVER, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _HINT = "look at what it is and move it away; to stage, another --name does as well"
 _EARLY_HINT = (
     "early versions leave such a one where `hostprep unstage` is killed: if what is in it are"

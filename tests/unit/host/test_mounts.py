@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hostprep.host.mounts import Mount, mount_at, mount_containing, mount_over
+from hostprep.host.mounts import Mount, mount_at, mount_containing, mount_over, parse_mountinfo
 
 
 def mount(number: int, target: str) -> Mount:
@@ -76,3 +76,11 @@ def test_of_two_on_one_path_the_one_is_seen_that_lies_on_what_is_seen() -> None:
     mounts = (ROOT, upper, seen, lower, hidden)
     assert mount_at("/data", mounts) is upper
     assert mount_at("/data/vol", mounts) is mount_containing("/data/vol/x", mounts) is seen
+
+
+def test_a_comma_in_an_option_is_not_one_between_two() -> None:
+    line = (
+        rb"22 21 0:40 / /mnt/o rw,relatime - overlay o rw,lowerdir=/a\054multiuser,upperdir=/b\040c"
+    )
+    (found,) = parse_mountinfo(line)
+    assert found.super_options == ("rw", "lowerdir=/a,multiuser", "upperdir=/b c")

@@ -38,7 +38,9 @@ def _logind(folder: Path, **answers: str) -> None:
 def test_whoever_is_logged_in_is_warned_of_the_logout(tmp_path: Path) -> None:
     _logind(tmp_path)
     assert "when your last session there ends" in str(logout_warning("/dev/shm/none"))
-    assert logout_warning("/var/tmp/none") is None and logout_warning("/dev/shmem") is None
+    assert "/run/user/54321 is removed" in str(logout_warning("/run/user/54321/data"))
+    for other in ("/var/tmp/none", "/dev/shmem", "/run/user/54322"):
+        assert logout_warning(other) is None
 
 
 @pytest.mark.parametrize(
@@ -51,9 +53,19 @@ def test_nobody_is_whose_copies_stay(tmp_path: Path, answers: dict[str, str]) ->
     assert logout_warning("/dev/shm") is None
 
 
-def test_nor_is_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_directory_of_a_session_goes_with_it_in_any_case(tmp_path: Path) -> None:
+    _logind(tmp_path, remove="no")
+    assert logout_warning("/run/user/54321") is not None
+
+
+@pytest.mark.parametrize("uid", [0, 999])
+def test_root_and_services_have_no_sessions_that_count(
+    uid: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     _logind(tmp_path)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    program = tmp_path / "loginctl"
+    program.write_text(program.read_text().replace("54321", str(uid)))
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
     assert logout_warning("/dev/shm") is None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,3 +305,21 @@ def test_what_counts_no_names_takes_what_it_takes(
     listed = [("", iter([of_fuse]))]
     monkeypatch.setattr("hostprep.staging.target.private.walk", lambda _: listed)
     assert footprint(parent_fd, "data") == (4096, 1)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN])
+def test_what_a_disk_or_server_does_not_tell_is_not_taken_for_somebody_elses(
+    number: int, tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(parent_fd, {"target": str(tmp_path / "data")}).close()
+    opening = os.open
+
+    def gone(path: str, *args: Any, **kwargs: Any) -> int:
+        if path == "info.json":
+            raise OSError(number, os.strerror(number))
+        return opening(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", gone)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        prepare(parent_fd, {"target": str(tmp_path / "data")})
+    assert sorted(os.listdir(tmp_path / ".hostprep-data")) == ["info.json", "tree"]

@@ -214,6 +214,7 @@ def test_a_url_for_a_source_is_to_be_mounted(named: str, tmp_path: Path) -> None
     [
         ("multiuser,nounix,file_mode=0755,dir_mode=0755", True),
         ("multiuser,nounix,file_mode=0755,dir_mode=0750", False),
+        ("multiuser,nounix,file_mode=0750,dir_mode=0755", False),
         ("multiuser,cifsacl,file_mode=0755,dir_mode=0755", False),
         ("nounix,file_mode=0755,dir_mode=0755", False),
     ],
@@ -230,3 +231,6 @@ def test_a_share_whose_server_goes_by_who_reads_is_warned_of(
     for source in ("/mnt/nas", "/mnt/nas/birds", "/mnt"):
         assert ("decides for each user" in str(admission_warning(source))) is told
     assert admission_warning("/srv/birds") is None
+    covered = parse_mountinfo(b"23 22 0:41 / /mnt/nas rw - tmpfs x rw\n")
+    monkeypatch.setattr(opening, "read_mounts", lambda: (*mounts, *covered))
+    assert admission_warning("/mnt/nas/birds") is None and admission_warning("/mnt") is None
