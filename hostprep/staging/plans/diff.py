@@ -37,7 +37,7 @@ def diff_directory(
     published: Mapping[str, Entry],
     private: Mapping[str, Entry],
     subdirectories: frozenset[str] = frozenset(),
-    links_stand: Callable[[Entry, Entry, Recorded], bool] = lambda entry, here, known: True,
+    links_stand: Callable[[Entry, Entry], bool] = lambda entry, here: True,
     verified: bool = False,
     promised: Set[str] = frozenset(),
 ) -> DirectoryDiff:
@@ -46,7 +46,7 @@ def diff_directory(
     ``manifest`` records what is published, ``journal`` what an interrupted run did; ``published``
     and ``private`` are what lies in the two trees now. A record counts only where the entry that
     it speaks of is really there. ``subdirectories`` are the source's, never up for deletion.
-    ``links_stand(entry, here, known)`` tells whether keeping a file keeps groups of links right.
+    ``links_stand(entry, here)`` tells whether keeping a file keeps the groups of hard links right.
     Where all is to be ``verified``, what was copied without a hash is copied again. Names that are
     ``promised`` are recorded, and may not have been put there: what else is there is somebody's.
     """
@@ -69,7 +69,7 @@ def diff_directory(
                 done.append(new)
                 continue
             # An update that was killed while it published has moved it to its place already.
-            if here is not None and new.present_as(here) and links_stand(entry, here, new):
+            if here is not None and new.present_as(here) and links_stand(entry, here):
                 keep.append(new)
                 continue
         if (
@@ -77,7 +77,7 @@ def diff_directory(
             and here is not None
             and _serves(old, entry, verified)
             and old.present_as(here)
-            and links_stand(entry, here, old)
+            and links_stand(entry, here)
         ):
             keep.append(old)
         elif here is not None and old is None and new is None:

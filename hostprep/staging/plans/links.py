@@ -11,22 +11,18 @@ class Links:
     """Which inode of the source is which of the target, over all that is kept.
 
     ``kept`` has path and record of a copy that is in place for each linked file of the source.
-    Where the target does not ``tell`` which names are one file (SMB without the server's inode
-    numbers, FUSE), it is what was recorded.
     """
 
-    def __init__(self, *, tell: bool = True) -> None:
+    def __init__(self) -> None:
         self.kept: dict[Inode, tuple[str, Recorded]] = {}
-        self._tell = tell
-        self._there: dict[Inode, tuple[int, int] | str] = {}
-        self._back: dict[tuple[int, int] | str, Inode] = {}
+        self._there: dict[Inode, tuple[int, int]] = {}
+        self._back: dict[tuple[int, int], Inode] = {}
 
-    def stand(self, entry: Entry, here: Entry, known: Recorded) -> bool:
+    def stand(self, entry: Entry, here: Entry) -> bool:
         """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
-        linked_here = here.nlink > 1 if self._tell else known.group
-        if not stat.S_ISREG(entry.mode) or (entry.nlink <= 1 and not linked_here):
+        if not stat.S_ISREG(entry.mode) or (entry.nlink <= 1 and here.nlink <= 1):
             return True
-        source, target = entry.inode, (here.dev, here.ino) if self._tell else known.group
+        source, target = entry.inode, (here.dev, here.ino)
         if self._there.get(source, target) != target or self._back.get(target, source) != source:
             return False
         self._there[source], self._back[target] = target, source

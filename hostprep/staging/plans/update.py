@@ -9,8 +9,6 @@ from dataclasses import field
 from typing import TypeVar
 
 from hostprep.dataclass import dataclass
-from hostprep.host.block import is_remote
-from hostprep.host.mounts import mount_of, read_mounts
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import (
@@ -40,7 +38,6 @@ from hostprep.staging.plans.standing import Looked, Lookers, as_standing, find_s
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
-from hostprep.staging.target.place import keeps_numbers
 from hostprep.staging.tree import staged_mode
 from hostprep.system.trees import above, join
 
@@ -77,9 +74,7 @@ def plan_update(
     listings = {listing.directory: listing for listing in scan.listings}
     published, private = TargetTree(published_fd), TargetTree(private_fd)
     sides = Sides(manifest, journal, published, private)
-    mount = None if published_fd is None else mount_of(published_fd, read_mounts())
-    links = Links(tell=mount is None or keeps_numbers(mount) or not is_remote(mount))
-    update = _Update(plan, scan, sides, suspect, verified, count_files, links)
+    update = _Update(plan, scan, sides, suspect, verified, count_files)
     try:
         for directory, entry in scan.directories.items():
             looked = standing.pop(directory, None)
@@ -109,8 +104,8 @@ class _Update:
     suspect: frozenset[str]
     verified: bool
     on_files: Callable[[int], None]
-    links: Links
     recorded: dict[str, Recorded] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
     replaced: set[str] = field(default_factory=set)
 
     def plan_directory(

@@ -35,10 +35,6 @@ def entry(name: str, ino: int) -> Entry:
     return Entry(name, 0o100644, 3, 5, 0, 0, 8, 2, ino, 1)
 
 
-def recorded(group: str) -> Recorded:
-    return Recorded("x", "f", 3, 5, 0o644, 0, 0, "hash", group)
-
-
 def copied(ino: int) -> Copied:
     """Return what came of copying ``a/b/first``."""
     return Copied(linked={"a/b/first": (entry("first", ino), "hash")})
@@ -131,21 +127,9 @@ def test_files_of_one_number_that_are_not_alike_are_no_links(other: dict[str, in
     assert sorted(each.name for batch in plan.batches for each in batch.entries()) == ["a", "c"]
     # And what was copied so stands.
     links = Links()
-    known = recorded("a")
-    assert links.stand(first, entry("a", 70), known) and links.stand(alike, entry("b", 70), known)
-    assert links.stand(unlike, entry("c", 71)._replace(nlink=1), known)
-    assert not links.stand(unlike, entry("c", 70), known)
-
-
-def test_where_the_target_does_not_tell_its_links_are_what_was_recorded() -> None:
-    """SMB without the server's inode numbers has one for each name, and counts one name or two."""
-    links = Links(tell=False)
-    for name, ino, nlink in (("a", 70, 1), ("b", 71, 2)):
-        assert links.stand(entry(name, 7), entry(name, ino)._replace(nlink=nlink), recorded("a"))
-    single, alone = entry("c", 8)._replace(nlink=1), recorded("")
-    assert links.stand(single, entry("c", 72), alone)
-    # The source has tied it to another one since.
-    assert not links.stand(entry("d", 9), entry("d", 73), recorded("a"))
+    assert links.stand(first, entry("a", 70)) and links.stand(alike, entry("b", 70))
+    assert links.stand(unlike, entry("c", 71)._replace(nlink=1))
+    assert not links.stand(unlike, entry("c", 70))
 
 
 def test_files_without_a_count_of_names_have_one() -> None:
@@ -155,5 +139,5 @@ def test_files_without_a_count_of_names_have_one() -> None:
         [entry(name, ino)._replace(nlink=1) for name, ino in (("a", 1), ("b", 2))],
     )
     for copy in copies:
-        assert links.stand(entry(copy.name, 7)._replace(nlink=0), copy, recorded(""))
-        assert links.stand(copy, entry(copy.name, 7)._replace(nlink=0), recorded(""))
+        assert links.stand(entry(copy.name, 7)._replace(nlink=0), copy)
+        assert links.stand(copy, entry(copy.name, 7)._replace(nlink=0))
