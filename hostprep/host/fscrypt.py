@@ -6,6 +6,7 @@ file (Documentation/filesystems/fscrypt.rst; the structures are of linux/fscrypt
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import struct
 
@@ -30,6 +31,15 @@ def is_locked(descriptor: int) -> bool:
     except OSError:  # it is not encrypted, or on a file system that encrypts nothing
         return False
     return bool(status != _PRESENT)
+
+
+def may_hold_locked(descriptor: int) -> bool:
+    """Whether the file system of an open directory has encrypted ones at all, as few do."""
+    try:
+        _ask(descriptor, _GET_POLICY_EX, _POLICY.pack(_POLICY.size - 8, 0, b""))
+    except OSError as error:
+        return error.errno == errno.ENODATA
+    return True
 
 
 def _ask(descriptor: int, request: int, words: bytes) -> bytes:

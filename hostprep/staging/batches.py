@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import marshal
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from stat import S_IFDIR, S_IFLNK, S_IFREG
 from time import monotonic
 from typing import Any, NamedTuple
 
+from hostprep.host.fscrypt import is_locked
 from hostprep.staging.files.holes import with_data_blocks
 from hostprep.staging.model import RANGE_BYTES, Entry, space_on_target
 from hostprep.staging.tree import Plain, list_if_few, look_up
@@ -73,14 +76,17 @@ def pack_batches(
     return batches
 
 
-def list_batches(source: DirCache, directory: str, *, from_server: bool) -> Listed:
+def list_batches(source: DirCache, directory: str, *, from_server: bool, encrypts: bool) -> Listed:
     """List a directory of the source in batches: (directory, what is there, names).
 
-    Of one with many entries there are ``names`` for ``look_up_batches``, see ``list_if_few``.
+    One that is locked cannot be read: its names are none of its files. Of one with many entries
+    there are ``names`` for ``look_up_batches``, see ``list_if_few``.
     Plain tuples, as a worker sends them.
     """
     try:
         descriptor = source.fd(directory)
+        if encrypts and is_locked(descriptor):
+            raise OSError(errno.ENOKEY, os.strerror(errno.ENOKEY))
         entries, names = list_if_few(descriptor, LARGE_DIRECTORY, from_server=from_server)
     except OSError as error:
         return directory, _unreadable(error), []

@@ -79,9 +79,9 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         with timed(plan.seconds, "volume"):
             made = make_volume(plan, plan.volume, observer)
         live, volume_changed = made.live, bool(made.plan.changes)
-    if plan.is_fresh and not volume_changed:  # another run may have done what was to be done to it
-        return left_as_it_is(plan, live, observer)
     try:
+        if plan.is_fresh and not volume_changed:  # another run may have done what was to be done
+            return left_as_it_is(plan, live, observer)
         with after_changes() if volume_changed else nullcontext():
             return concluded(plan, _carry_out(plan, live, observer))
     except Refused as refusal:

@@ -21,7 +21,7 @@ class Job:
     which every worker writes a journal of its own, None for none. The target is ``in_ram`` where no
     disk is behind it. ``look_ahead`` asks the disk for files before their turn; ``from_server`` has
     directories lstat-ed as they are listed (see ``tree.list_if_few``), where each question takes
-    its time.
+    its time. ``encrypts`` has them asked whether they are locked (see ``fscrypt``).
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
     ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
     all have them by the fork, where sent to each of them they would be in memory as often.
@@ -36,6 +36,7 @@ class Job:
     in_ram: bool = False
     look_ahead: bool = False
     from_server: bool = False
+    encrypts: bool = False
     gentle: bool = False
     looks_only: bool = False
     large: Sequence[Large] = ()

@@ -105,9 +105,9 @@ class Worker:
 
     def _scan(self, directories: list[str]) -> list[Listed]:
         """Return of each directory what ``list_batches`` does."""
-        from_server = self._job.from_server
+        from_server, encrypts = self._job.from_server, self._job.encrypts
         return [
-            list_batches(self._source, directory, from_server=from_server)
+            list_batches(self._source, directory, from_server=from_server, encrypts=encrypts)
             for directory in directories
         ]
 

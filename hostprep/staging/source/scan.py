@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from hostprep.dataclass import dataclass
+from hostprep.host.fscrypt import may_hold_locked
 from hostprep.staging.batches import Batch, Listed
 from hostprep.staging.model import (
     Entry,
@@ -112,7 +113,12 @@ def scan_tree(
     answer.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
-    job = Job(source_fd, from_server=from_server or served, gentle=gentle)
+    job = Job(
+        source_fd,
+        from_server=from_server or served,
+        encrypts=may_hold_locked(source_fd),
+        gentle=gentle,
+    )
     found = _Found(from_server=from_server)
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     # Not of a server: while it does not answer, this process could not be interrupted.

@@ -165,18 +165,18 @@ def moved_refusal(record: Record) -> Refused | None:
     Or while it is locked there, see ``locked_refusal``.
     In a volume nothing outlives an unmounting, so there it does not matter.
     """
-    if record.volume is not None or record.target_mount is None:
+    if record.volume is not None:
         return None
     parent = os.path.dirname(record.target)
     now = mount_below(parent)
-    if now is None or now.target == record.target_mount:
+    if now is None or record.target_mount in (None, now.target):
         return locked_refusal(parent)
     if record.target_place is not None and record.target_place == place_on_disk(parent):
-        return None
+        return locked_refusal(parent)
     # Earlier versions, run in a service with ReadWritePaths=, recorded what that had bound.
     bound = mount_at(record.target_mount, mounts := read_mounts())
     if bound and lies_in(parent, bound.target) and without_binds_in_place(bound, mounts) == now:
-        return None
+        return locked_refusal(parent)
     cure = "mount it as it was"
     if lies_in(now.target, record.target_mount):
         cure = f"if that only hides the copies, unmount it (umount {shlex.quote(now.target)})"

@@ -1,0 +1,89 @@
+"""A folder that fscrypt encrypts: its copies, and what becomes of them while it is locked."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit import loops
+from tests.kit.stagecraft import hostprep
+
+# linux/fscrypt.h; the key is found by its identifier, which adding it returns.
+_ADD_KEY, _REMOVE_KEY, _SET_POLICY = 0xC0506617, 0xC0406618, 0x800C6613
+_BY_IDENTIFIER = 2
+_RAW = bytes(range(64))
+
+
+class Vault:
+    """A folder below ``root``, on ext4, that is encrypted, and open to begin with."""
+
+    def __init__(self, root: Path) -> None:
+        self._mount = root
+        self.folder = root / "data/vault"
+        self.folder.mkdir(parents=True)
+        policy = struct.pack("=BBBB4x16s", 2, 1, 4, 3, self.unlock())
+        self._ask(self.folder, _SET_POLICY, policy)
+
+    def unlock(self) -> bytes:
+        words = struct.pack("=II32xI36x", _BY_IDENTIFIER, 0, len(_RAW)) + _RAW
+        return self._ask(self._mount, _ADD_KEY, words)[8:24]
+
+    def lock(self, identifier: bytes) -> None:
+        words = struct.pack("=II16s40x", _BY_IDENTIFIER, 0, identifier)
+        self._ask(self._mount, _REMOVE_KEY, words)
+
+    def _ask(self, path: Path, request: int, words: bytes) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return fcntl.ioctl(descriptor, request, words)
+        finally:
+            os.close(descriptor)
+
+
+@pytest.fixture
+def vault(safe_dir: Path) -> Iterator[Vault]:
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    image, point = safe_dir / "encrypted.img", safe_dir / "encrypted"
+    loops.make_filesystem(image, "ext4", 32 << 20)
+    subprocess.run(["tune2fs", "-O", "encrypt", image], check=True, capture_output=True)
+    point.mkdir()
+    with loops.loop_mount(image, point, "ext4"):
+        try:
+            made = Vault(point)
+        except OSError as error:
+            pytest.skip(f"this kernel encrypts no folder: {error.strerror}")
+        yield made
+
+
+def test_a_locked_folder_is_not_read_and_its_copies_stay(vault: Vault, target: Path) -> None:
+    """Its names are none of its files: symlinks and folders would be copied by them."""
+    source = vault.folder.parent
+    (source / "open").write_bytes(b"for all")
+    (vault.folder / "inner").mkdir()
+    (vault.folder / "inner/file").write_bytes(b"secret")
+    (vault.folder / "link").symlink_to("inner")
+    words = ("stage", source, "--to", target)
+    hostprep(*words)
+    copy = target / "data"
+    copies = sorted(copy.rglob("*"))
+    vault.lock(vault.unlock())
+    assert not (vault.folder / "inner").exists(), "it is not locked"
+
+    found = hostprep(*words, expect=1)
+    assert [skipped["path"] for skipped in found["skipped"]] == ["vault"]
+    assert "fscrypt unlock" in found["error"]["hint"]
+    (source / "more").write_bytes(b"new")
+    hostprep(*words, "--partial")
+    assert sorted(copy.rglob("*")) == sorted([*copies, copy / "more"])
+    assert (copy / "vault/inner/file").read_bytes() == b"secret"
+
+    vault.unlock()
+    hostprep(*words)
+    assert (copy / "vault/link").readlink() == Path("inner")
