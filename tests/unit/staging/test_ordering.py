@@ -135,8 +135,8 @@ def test_where_nothing_is_told_inodes_are_the_order_and_one_file_is_asked(
 
 
 def test_the_order_of_inodes_opens_nothing(source: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fcntl, "ioctl", lambda *_: pytest.fail("a file was asked"))
     plan = plan_fresh(scan_tree(source, processes=1))
+    monkeypatch.setattr(fcntl, "ioctl", lambda *_: pytest.fail("a file was asked"))
     order_files(plan, "inode", source, processes=1)
     assert plan.sequence is not None
     inodes = [entry.ino for batch in plan.sequence for entry in batch.entries()]
