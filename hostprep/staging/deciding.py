@@ -189,8 +189,10 @@ def _target_read(request: StageRequest) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # A name in it tells where; of what was read by its descriptor there is none.
+        where = f" ({error.filename})" if isinstance(error.filename, str) else ""
         raise HostprepError(
-            f"the target {request.target} cannot be looked at: {error.strerror}; nothing was"
+            f"the target {request.target} cannot be looked at: {error.strerror}{where}; nothing was"
             " changed.",
             reading_hint(error),
         ) from error

@@ -92,7 +92,7 @@ def _line_of(pid: int) -> str:
 def test_a_base_system_that_was_not_finished_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOSTPREP_TEST_CACHE", str(tmp_path))
+    monkeypatch.setattr("tests.kit.debian._CACHE", tmp_path)
 
     def make(then: Callable[[], None]) -> Path:
         def fill(folder: Path) -> None:
