@@ -113,12 +113,8 @@ def scan_tree(
     answer.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
-    job = Job(
-        source_fd,
-        from_server=from_server or served,
-        encrypts=may_hold_locked(source_fd),
-        gentle=gentle,
-    )
+    encrypts = may_hold_locked(source_fd)
+    job = Job(source_fd, from_server=from_server or served, encrypts=encrypts, gentle=gentle)
     found = _Found(from_server=from_server)
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     # Not of a server: while it does not answer, this process could not be interrupted.
