@@ -22,8 +22,7 @@ _PRESENT = 2
 def is_locked(descriptor: int) -> bool:
     """Whether what is in an open directory cannot be read until its key is added."""
     try:
-        policy = _ask(descriptor, _GET_POLICY_EX, _POLICY.pack(_POLICY.size - 8, 0, b""))
-        _, version, key = _POLICY.unpack(policy)
+        version, key = _policy(descriptor)
         if version != _VERSION:
             return False
         asked = _KEY_STATUS.pack(_IDENTIFIER, key, 0)
@@ -36,10 +35,17 @@ def is_locked(descriptor: int) -> bool:
 def may_hold_locked(descriptor: int) -> bool:
     """Whether the file system of an open directory has encrypted ones at all, as few do."""
     try:
-        _ask(descriptor, _GET_POLICY_EX, _POLICY.pack(_POLICY.size - 8, 0, b""))
+        _policy(descriptor)
     except OSError as error:
         return error.errno == errno.ENODATA
     return True
+
+
+def _policy(descriptor: int) -> tuple[int, bytes]:
+    """Return the version of an open directory's policy, and what names its key."""
+    room = _POLICY.pack(_POLICY.size - 8, 0, b"")
+    _, version, key = _POLICY.unpack(_ask(descriptor, _GET_POLICY_EX, room))
+    return version, key
 
 
 def _ask(descriptor: int, request: int, words: bytes) -> bytes:
