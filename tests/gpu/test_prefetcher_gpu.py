@@ -109,8 +109,8 @@ def test_a_prefetcher_that_was_used_under_inference_mode_serves_training_too() -
 def test_gradients_come_as_they_would_without_a_prefetcher() -> None:
     wanting = torch.ones(4, requires_grad=True)
     ((leaf, computed),) = CudaPrefetcher([(wanting, wanting * 3)])
-    (leaf * computed).sum().backward()
-    assert leaf.is_leaf and leaf.grad.tolist() == [3.0] * 4
+    (leaf * computed).sum().backward()  # type: ignore[no-untyped-call]
+    assert leaf.is_leaf and leaf.grad is not None and leaf.grad.tolist() == [3.0] * 4
     assert wanting.grad is not None and wanting.grad.tolist() == [3.0] * 4
 
 

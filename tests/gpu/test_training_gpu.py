@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import repeat
 
 import torch
 
@@ -42,7 +43,7 @@ def test_a_gpu_that_waits_for_its_loader_is_seen_to() -> None:
 def test_one_that_has_its_batch_is_not() -> None:
     bench = Bench(0)
     batch = torch.ones(1 << 20, device="cuda")
-    batches = training._again(batch, _BATCHES)
+    batches = repeat(batch, _BATCHES)
     _, _, gaps = training._timed_pass(bench, batches, lambda _: bench.spin(_STEP_SECONDS))
     assert gaps < 0.05 * _BATCHES * _STEP_SECONDS
 
