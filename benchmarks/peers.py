@@ -37,9 +37,17 @@ def _fpsync(source: Path, target: Path) -> list[str]:
     return ["fpsync", "-n", "8", "-m", "cpio", "-t", scratch, f"{source}/", f"{target}/"]
 
 
+def _read(source: Path, target: Path) -> list[str]:
+    del target
+    pipe = 'find "$1" -type f -print0 | xargs -0 -n 50 -P 32 cat > /dev/null'
+    return ["bash", "-c", f"set -o pipefail; {pipe}", "read", str(source)]
+
+
 CP = Peer("cp -a", "cp", lambda source, target: ["cp", "-a", f"{source}/.", str(target)])
 RSYNC = Peer("rsync -a", "rsync", lambda s, t: ["rsync", "-a", f"{s}/", f"{t}/"])
 TAR = Peer("tar | tar", "tar", _tar)
 RCLONE = Peer("rclone copy --transfers 8", "rclone", _rclone)
 FPSYNC = Peer("fpsync -n 8 -m cpio", "fpsync", _fpsync)
 ALL = (CP, RSYNC, TAR, RCLONE, FPSYNC)
+# No copier: what a cold source gives to many readers that write nothing.
+READING = Peer("reading alone: xargs -P 32 cat", "xargs", _read)

@@ -6,13 +6,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers import READING
+
 _HEAD = """# Staging, side by side
 
 Whole commands against whole commands, the same data in the same run, in turn; medians. Every target
 is a fresh tmpfs. hostprep mounts its own volume, scans, plans, copies, hashes in flight, reads back
 (unless the row says otherwise), publishes and records within its time; the peers copy. Ratios
 compare runs on one machine within minutes; the seconds mean little elsewhere, and the ratios change
-with the processor too: each machine that was measured has its own tables.
+with the processor too: each machine that was measured has its own tables. `reading alone` writes
+nothing and is no peer: it tells what a cold source gives.
 
 This page is written by the run: `make bench` (all of it, about an hour, as root), or
 `python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.
@@ -152,7 +155,7 @@ def _peers(result: dict[str, Any]) -> dict[str, Any]:
     return {
         name: median
         for name, median in result["medians"].items()
-        if not name.startswith("hostprep")
+        if not name.startswith("hostprep") and name != READING.name
     }
 
 

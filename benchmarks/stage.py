@@ -267,7 +267,7 @@ SCENARIOS = (
     Scenario(
         "imagenet-cold",
         "15,000 files of about 100 KB, cold",
-        peers.ALL,
+        (*peers.ALL, peers.READING),
         on_disk(data.make_imagenet_like),
         cold,
     ),
@@ -282,7 +282,7 @@ SCENARIOS = (
     Scenario(
         "tiny-cold",
         "120,000 files of about 2 KB, cold",
-        peers.ALL,
+        (*peers.ALL, peers.READING),
         on_disk(data.make_tiny),
         cold,
     ),
