@@ -56,12 +56,19 @@ def front_table(results: list[dict[str, Any]]) -> str:
         if seconds > _OVER_AT_ONCE_SECONDS:
             cells.setdefault(result["title"], {})[host_of(result)] = (
                 f"{ours:.2f} s, `{_name(name)}` {seconds:.2f} s: **{seconds / ours:.1f}x**"
+                + _of_reading(result)
             )
     lines = [f"| | {' | '.join(processors)} |", "|---" * (len(machines) + 1) + "|"]
     for title, found in cells.items():
         columns = (found.get(machine, "") for machine in machines)
         lines.append(f"| {title} | {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
+
+
+def _of_reading(result: dict[str, Any]) -> str:
+    """Return what the source itself takes, where it was measured beside the copies."""
+    alone = result["medians"].get(READING.name)
+    return f" (reading alone {alone['seconds']:.2f} s)" if alone else ""
 
 
 def _by_machine(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
