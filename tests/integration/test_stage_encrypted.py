@@ -17,7 +17,7 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import mount_containing, read_mounts
 from tests.kit import loops
 from tests.kit.converging import plan, write_spec
-from tests.kit.stagecraft import hostprep, run_hostprep
+from tests.kit.stagecraft import findings, hostprep, only_dataset, run_hostprep
 
 # linux/fscrypt.h; the key is found by its identifier, which adding it returns.
 _ADD_KEY, _REMOVE_KEY, _SET_POLICY = 0xC0506617, 0xC0406618, 0x800C6613
@@ -124,3 +124,25 @@ def test_what_lies_below_a_locked_folder_is_told_to_be_locked(
     with pytest.raises(Refused, match="lies below") as stopped:
         check_places(record, "again")
     assert stopped.value.hint == f"{cure}, then again"
+
+
+def test_copies_in_a_locked_folder_are_out_of_reach_and_not_missing(
+    vault: Vault, source: Path
+) -> None:
+    """A run would be refused, where ``missing`` says that it stages them again."""
+    hostprep("stage", source, "--to", vault.folder)
+    key = vault.unlock()
+    with next(each for each in (vault.folder / "data").rglob("*") if each.is_file()).open("rb"):
+        vault.lock(key)
+        half = only_dataset()
+    vault.lock(key)
+    whole = only_dataset()
+    assert {half["state"], whole["state"]} == {"unreachable"}
+    assert "half locked: its key was removed while something in it was open" in half["reason"]
+    assert "its key is not there" in whole["reason"]
+    assert half["hint"] == whole["hint"]
+    (check,) = findings("--only", "HP010")
+    assert (check["status"], check["remedy"]["hint"]) == ("UNKNOWN", whole["hint"])
+    assert f"fscrypt unlock {vault.folder}" in whole["hint"]
+    vault.unlock()
+    assert only_dataset()["state"] == "staged"
