@@ -112,6 +112,9 @@ def test_what_lies_below_a_locked_folder_is_told_to_be_locked(
     assert refused["hint"] == f"{cure} and run the same command again"
     (warning,) = plan(spec)["warnings"]  # the copy is there, and does without its source
     assert words in warning
+    (check,) = findings(spec, "--only", "HP014")
+    assert (check["status"], check["remedy"]["hint"]) == ("WARN", cure)
+    assert words.removeprefix(f"{source} ") in check["message"]
     for command, *options in (("probe", source), ("recommend", "--dataset", source)):
         failed = run_hostprep(command, *options)
         assert "which is encrypted" in failed.stderr and cure in failed.stderr
