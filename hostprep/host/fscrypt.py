@@ -12,6 +12,9 @@ import os
 import shlex
 import struct
 
+# What the hint of what is locked begins with.
+UNLOCK = "unlock it"
+
 _GET_POLICY_EX = 0xC0096616
 _GET_KEY_STATUS = 0xC080661A
 _POLICY = struct.Struct("=QB7x16s")  # the room for it; its version, and what names its key
@@ -46,7 +49,7 @@ def locked_out(path: str) -> tuple[str, str] | None:
 
 def unlocking(folder: str) -> str:
     """Return what to do about a locked directory."""
-    return f"unlock it (fscrypt unlock {shlex.quote(folder)})"
+    return f"{UNLOCK} (fscrypt unlock {shlex.quote(folder)})"
 
 
 def is_locked(descriptor: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
+from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._boot import ask_boot
 from hostprep.readiness.checks._datasets import (
     DatasetLook,
@@ -118,7 +119,7 @@ def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
             (f"findmnt -T {quote(target)}",),
             "see why its disk fails, or its server is silent",
         )
-        if dataset.in_the_way:
+        if (dataset.in_the_way or "").startswith(UNLOCK):
             remedy = Remedy((), dataset.in_the_way)
         if dataset.reason.startswith(NOT_FOR_US):
             message = f"{target} may be there or not: {dataset.reason}."
