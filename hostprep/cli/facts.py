@@ -63,13 +63,16 @@ def facts(
     physical = ""
     if cpu.physical_cores is not None:
         physical = f", {format_count(cpu.physical_cores, 'physical core')}"
+    swap = "on" if headroom.swap_active else "off"
+    if headroom.swap_in_ram:
+        swap = "on, in zram alone"
     lines = [
         f"kernel   {platform.release()}",
         f"cpu      {cpu.model or 'unknown model'}: {cpu.usable:g} of {cpu.online} usable"
         f" ({cpu.usable_from}){physical}",
         f"memory   {format_bytes(memory.total_bytes)}, {format_bytes(headroom.available_bytes)}"
         f" available ({headroom.available_from}), {format_bytes(memory.shmem_bytes)} in tmpfs and"
-        f" shared memory, swap {'on' if headroom.swap_active else 'off'}",
+        f" shared memory, swap {swap}",
         f"tmpfs    noswap {_taken(tmpfs.noswap)}, huge=within_size {_taken(tmpfs.huge)}",
     ]
     limited = (("processor time", cpu_hidden), ("memory", headroom.limits_hidden))

@@ -147,5 +147,5 @@ def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     warned = budget_warnings(plan.budget, forced=request.force)
     shared = shared_records_warning(request.name, request.target)
     parent = request.parent
-    others = (stranger_warning(parent), logout_warning(parent), shared, admits)
+    others = (stranger_warning(parent), logout_warning(parent, plan.owners), shared, admits)
     return (*warned, *filter(None, others))

@@ -89,5 +89,5 @@ def warnings_of(plan: StagePlan) -> tuple[str, ...]:
             f" hostprep ({named}), to be left alone"
         )
     request = plan.request
-    others = (admission_warning(request.source), logout_warning(request.parent))
+    others = (admission_warning(request.source), logout_warning(request.parent, plan.owners))
     return (*warned, *filter(None, others))

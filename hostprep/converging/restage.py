@@ -27,6 +27,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
+from hostprep.host.fscrypt import locked_out
 from hostprep.host.mounts import lies_in, mount_containing, read_mounts
 from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
@@ -102,6 +103,10 @@ def check_places(record: BootRecord, again: str) -> None:
     if absent := absent_mount(record, read_mounts()):
         raise Refused(f"{absent}; nothing was staged.", mended)
     if not os.path.isdir(record.source):
+        if locked := locked_out(record.source):
+            said, cure = locked
+            message = f"its source {record.source} {said}; nothing was staged."
+            raise Refused(message, f"{cure}, then {again}")
         if feeder := next((each for each in all_boot_records() if _feeds(each, record)), None):
             raise Refused(
                 f"its source {record.source} is of the copy of {feeder.name}, and is not there;"

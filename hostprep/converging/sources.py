@@ -10,6 +10,7 @@ import time
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import no_answer
 from hostprep.host.boot import boot_id
+from hostprep.host.fscrypt import locked_out
 from hostprep.spec import DatasetSpec
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
@@ -33,7 +34,7 @@ _OF_THE_SOURCE = frozenset(
 
 
 class SourceAway(Refused):
-    """The source is not there now: missing, failing, or a mount point without its file system.
+    """The source is not there now: missing, failing, locked, or a mount point without its mount.
 
     ``source`` and ``parent``, the target directory, are without symlinks.
     """
@@ -52,7 +53,7 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     from, it would empty the copy.
     """
 
-    def ask() -> tuple[str, str, str | None] | tuple[str, str | None]:
+    def ask() -> tuple[str, str, str | None, str | None] | tuple[str, str | None]:
         try:
             source = real_path(spec.source)
             parent = spec.volume or real_path(spec.parent)
@@ -70,7 +71,9 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
                 if error.errno not in _OF_THE_SOURCE:
                     missing = error.errno == errno.ENOENT
                     wrong[path] = _MISSING if missing else f"fails: {error.strerror}"
-        return source, parent, wrong.get(source)
+        if locked := locked_out(source):
+            return source, parent, *locked
+        return source, parent, wrong.get(source), None
 
     try:
         answer = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
@@ -85,12 +88,12 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
         raise HostprepError(f"{spec.source} could not be looked at: {why}.", error.hint) from None
     if len(answer) == 2:
         raise Refused(*answer)
-    source, parent, away = answer
+    source, parent, away, cure = answer
     if away:
         there = f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it"
         raise SourceAway(
             f"the source {source} {away}; nothing was changed.",
-            MISSING_HINT if away == _MISSING else there,
+            cure or (MISSING_HINT if away == _MISSING else there),
             source=source,
             parent=parent,
         )

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
+import shlex
 import struct
+
+# What the hint of what is locked begins with.
+UNLOCK = "unlock it"
 
 _GET_POLICY_EX = 0xC0096616
 _GET_KEY_STATUS = 0xC080661A
@@ -16,20 +21,60 @@ _POLICY = struct.Struct("=QB7x16s")  # the room for it; its version, and what na
 _KEY_STATUS = struct.Struct("=I4x16s16x24xI60x")  # what the name is, and that; the status
 _VERSION = 2  # older ones may have their key in a keyring of the process that reads
 _IDENTIFIER = 2
-_PRESENT = 2
+_PRESENT, _REMOVED_IN_PART = 2, 3
+
+
+def locked_out(path: str) -> tuple[str, str] | None:
+    """Return what to say of a path that is locked, or lies below what is, and what helps.
+
+    None where it is not. Below a locked directory nothing is found by its name, so the nearest one
+    above that is there is asked. ``path`` may be without an answer for ever: ask in a child.
+    """
+    folder = path
+    while folder and not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    try:
+        descriptor = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        how = how_locked(descriptor)
+    finally:
+        os.close(descriptor)
+    if how is None:
+        return None
+    said = f"is {how}" if folder == path else f"lies below {folder}, which is {how}"
+    return said, unlocking(folder)
+
+
+def unlocking(folder: str) -> str:
+    """Return what to do about a locked directory."""
+    return f"{UNLOCK} (fscrypt unlock {shlex.quote(folder)})"
 
 
 def is_locked(descriptor: int) -> bool:
     """Whether what is in an open directory cannot be read until its key is added."""
+    return how_locked(descriptor) is not None
+
+
+def how_locked(descriptor: int) -> str | None:
+    """Say what a locked directory is, None of one that can be read."""
     try:
         version, key = _policy(descriptor)
         if version != _VERSION:
-            return False
+            return None
         asked = _KEY_STATUS.pack(_IDENTIFIER, key, 0)
         _, _, status = _KEY_STATUS.unpack(_ask(descriptor, _GET_KEY_STATUS, asked))
     except OSError:  # it is not encrypted, or on a file system that encrypts nothing
-        return False
-    return bool(status != _PRESENT)
+        return None
+    if status == _PRESENT:
+        return None
+    if status == _REMOVED_IN_PART:  # until that is closed: it shows some of its names, too
+        return (
+            "encrypted and half locked: its key was removed while something in it was open, and"
+            " nothing else in it can be read"
+        )
+    return "encrypted, and its key is not there: neither names nor contents can be read"
 
 
 def may_hold_locked(descriptor: int) -> bool:

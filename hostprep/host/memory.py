@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -9,10 +10,12 @@ from hostprep.errors import HostprepError
 from hostprep.host.cgroup_folders import limits_are_hidden
 from hostprep.host.cgroups import MemoryLimit, read_memory_limits
 from hostprep.host.nodes import NodeLimit, read_node_limit
-from hostprep.host.reading import read_number, read_proc
+from hostprep.host.reading import read_lines, read_number, read_proc, read_text
 from hostprep.units import KIB
 
 _NO_OVERCOMMIT = 2
+# Seen from a container, whose /dev is another, it may be /zram0.
+_ZRAM = re.compile(r"/(?:dev/)?(zram\d+)\s+partition\s")
 COMMIT_LIMIT = "the kernel's commit limit (vm.overcommit_memory=2)"
 
 
@@ -23,7 +26,8 @@ class MemoryFacts:
     ``available_bytes`` is the kernel's own estimate of what can be allocated without swapping
     (proc_meminfo(5), MemAvailable); ``shmem_bytes`` is what tmpfs and shared memory hold now.
     ``commit_left_bytes`` is what programs and tmpfs together may still be given, where the kernel
-    sets a limit to that (``vm.overcommit_memory=2``); None where it does not.
+    sets a limit to that (``vm.overcommit_memory=2``); None where it does not. ``swap_in_ram``: all
+    swap is zram that writes to no disk, so what is swapped out stays in RAM, compressed.
     """
 
     total_bytes: int
@@ -32,6 +36,7 @@ class MemoryFacts:
     swap_free_bytes: int
     shmem_bytes: int
     commit_left_bytes: int | None = None
+    swap_in_ram: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Headroom:
     commit limit, the cgroup's folder or the nodes. ``machine`` is the same of the machine as a
     whole, None where nothing limits this process. With ``limits_hidden`` a cgroup may leave less
     than is known. ``commit_limited_from_bytes`` is what would be available without a commit limit,
-    None where there is none.
+    None where there is none. ``swap_in_ram`` is as of ``MemoryFacts``.
     """
 
     ram_bytes: int
@@ -54,6 +59,7 @@ class Headroom:
     machine: Headroom | None = None
     limits_hidden: bool = False
     commit_limited_from_bytes: int | None = None
+    swap_in_ram: bool = False
 
     @property
     def cache_bytes(self) -> int:
@@ -97,6 +103,17 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
         swap_free_bytes=fields.get("SwapFree", 0),
         shmem_bytes=fields.get("Shmem", 0),
         commit_left_bytes=commit_left,
+        swap_in_ram=_swaps_to_ram_alone(root),
+    )
+
+
+def _swaps_to_ram_alone(root: Path) -> bool:
+    """Whether there is swap, and all of it is zram without a disk to write to."""
+    swaps = [_ZRAM.match(line) for line in read_lines(root / "proc/swaps")[1:]]
+    # A kernel without CONFIG_ZRAM_WRITEBACK has no such file.
+    return bool(swaps) and all(
+        found and read_text(root / "sys/block" / found[1] / "backing_dev") in (None, "none")
+        for found in swaps
     )
 
 
@@ -120,6 +137,7 @@ def headroom(
         swap_active,
         limits_hidden=limits_hidden,
         commit_limited_from_bytes=uncommitted,
+        swap_in_ram=memory.swap_in_ram,
     )
     found = [
         (limit.limit_bytes, limit.remaining_bytes, f"the memory limit of cgroup {limit.group}")
@@ -143,6 +161,7 @@ def headroom(
         machine=machine,
         limits_hidden=limits_hidden,
         commit_limited_from_bytes=uncommitted,
+        swap_in_ram=memory.swap_in_ram,
     )
 
 

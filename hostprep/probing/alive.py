@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Any
 
 from hostprep.errors import MEND_HINT, OF_A_SERVER, ROOT_KEPT_OUT, HostprepError, UsageError
 from hostprep.host.answering import PATIENCE_SECONDS, NoAnswer, no_answer
+from hostprep.host.fscrypt import locked_out
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
 # What a file system says whose server, program or device has gone.
@@ -22,7 +24,7 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Return where ``path`` is a folder that can be listed; else raise what is wrong with it.
 
     ``NoAnswer`` where it hangs, ``UsageError`` where it is missing or no folder, ``HostprepError``
-    where it may not be read.
+    where it may not be read, or is encrypted and locked.
     """
     try:
         seen = ask_in_child(lambda: _see(path), patience_seconds=patience_seconds)
@@ -39,8 +41,10 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
     _complain(path, seen)
 
 
-def _see(path: str) -> dict[str, object]:
-    """In the child: what is at ``path``, or the error that it answers with."""
+def _see(path: str) -> dict[str, Any]:
+    """In the child: what is at ``path``, its error, or that it is encrypted and locked."""
+    if locked := locked_out(path):
+        return {"locked": locked}
     try:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)
         if is_folder:
@@ -53,9 +57,12 @@ def _see(path: str) -> dict[str, object]:
     return {"folder": is_folder}
 
 
-def _complain(path: str, seen: dict[str, object]) -> None:
+def _complain(path: str, seen: dict[str, Any]) -> None:
     if seen.get("folder"):
         return
+    if "locked" in seen:
+        said, cure = seen["locked"]
+        raise HostprepError(f"{path} {said}; nothing was measured.", cure)
     if "folder" in seen:
         raise UsageError(f"{path} is not a folder; nothing was measured.", "name its folder")
     if seen["errno"] == errno.ENOENT:

@@ -86,6 +86,13 @@ class StagePlan:
         """Whether reading the source waits for no device and no server."""
         return self.sample.is_warm or self.storage.storage_class is StorageClass.RAM
 
+    def owners(self) -> set[int]:
+        """Return the ids of the users who own something in the source."""
+        found = {entry.uid for entry in self.scan.directories.values()}
+        for listing in self.scan.listings:
+            found.update(entry.uid for entry in listing.entries())
+        return found
+
     @property
     def nothing_to_do(self) -> bool:
         """Whether the data set is there, whole and fresh, and its volume as asked for."""

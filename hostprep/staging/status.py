@@ -26,7 +26,7 @@ from hostprep.staging.source.opening import is_served, open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
 from hostprep.staging.target.logout import may_be_cleared
-from hostprep.staging.target.place import check_bare, check_in_sight, open_parent
+from hostprep.staging.target.place import KeyAway, check_bare, check_in_sight, open_parent
 from hostprep.staging.target.strangers import may_be_elsewhere
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.locks import is_locked
@@ -47,9 +47,9 @@ class DatasetStatus:
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
     work); ``interrupted`` (a run was, and is not any more, or it was unstaged in part); ``missing``
     (not on the target, as after a reboot, or hidden there); ``unreachable`` (the target does not
-    answer, or with an error, or not this user: ``NOT_FOR_US``). ``freshness``: ``fresh``,
-    ``stale``, ``unknown``; ``reason`` says why. ``hint`` says what helps where something is in the
-    way that a run refuses to touch, or an unstaging did not remove all.
+    answer, or with an error, or is encrypted and locked, or not for this user: ``NOT_FOR_US``).
+    ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason`` says why. ``hint`` says what helps
+    where something is in the way that a run refuses to touch, or an unstaging did not remove all.
     """
 
     record: Record
@@ -119,7 +119,8 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         check_in_sight(record)
     except HostprepError as error:  # hidden, or not for this user to see: the others can be told
         reason = without_claim(error.message).removesuffix(".")
-        return "missing", reason, error.hint
+        state = "unreachable" if isinstance(error, KeyAway) else "missing"
+        return state, reason, error.hint
     if record.phase == "removing" and _is_left_of(record):
         return "interrupted", *_removed_in_part(record)
     if record.phase in ("copying", "publishing", "updating"):

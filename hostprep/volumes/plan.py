@@ -306,7 +306,8 @@ def _above_warnings(facts: VolumeFacts) -> tuple[str, ...]:
 
 
 def _swap_warnings(request: VolumeRequest, facts: VolumeFacts, *, noswap: bool) -> tuple[str, ...]:
-    if noswap or request.swap or not facts.headroom.swap_active:
+    # Swapped out to zram alone it stays in RAM, if compressed.
+    if noswap or request.swap or not facts.headroom.swap_active or facts.headroom.swap_in_ram:
         return ()
     if facts.support.noswap:
         why = "the volume was mounted without noswap"

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.converging.boot_record import BootRecord
+from hostprep.converging.restage import check_places
+from hostprep.errors import Refused
+from hostprep.host.mounts import mount_containing, read_mounts
 from tests.kit import loops
-from tests.kit.stagecraft import hostprep
+from tests.kit.converging import plan, write_spec
+from tests.kit.stagecraft import findings, hostprep, only_dataset, run_hostprep
 
 # linux/fscrypt.h; the key is found by its identifier, which adding it returns.
 _ADD_KEY, _REMOVE_KEY, _SET_POLICY = 0xC0506617, 0xC0406618, 0x800C6613
@@ -87,3 +92,60 @@ def test_a_locked_folder_is_not_read_and_its_copies_stay(vault: Vault, target: P
     vault.unlock()
     hostprep(*words)
     assert (copy / "vault/link").readlink() == Path("inner")
+
+
+def test_what_lies_below_a_locked_folder_is_told_to_be_locked(
+    vault: Vault, target: Path, safe_dir: Path
+) -> None:
+    """It was told not to exist: below a locked folder nothing is found by its name."""
+    source = vault.folder / "inner"
+    source.mkdir()
+    (source / "file").write_bytes(b"secret")
+    spec = write_spec(safe_dir / "hostprep.yml", datasets=[{"source": source, "to": target}])
+    hostprep("stage", source, "--to", target)
+    vault.lock(vault.unlock())
+    words = f"{source} lies below {vault.folder}, which is encrypted, and its key is not there"
+    cure = f"unlock it (fscrypt unlock {vault.folder})"
+
+    refused = hostprep("stage", source, "--to", target, expect=5)["error"]
+    assert words in refused["message"]
+    assert refused["hint"] == f"{cure} and run the same command again"
+    (warning,) = plan(spec)["warnings"]  # the copy is there, and does without its source
+    assert words in warning
+    (check,) = findings(spec, "--only", "HP014")
+    assert (check["status"], check["remedy"]["hint"]) == ("WARN", cure)
+    assert words.removeprefix(f"{source} ") in check["message"]
+    for command, *options in (("probe", source), ("recommend", "--dataset", source)):
+        failed = run_hostprep(command, *options)
+        assert "which is encrypted" in failed.stderr and cure in failed.stderr
+    parent = str(source.parent)
+    lies_on = mount_containing(parent, read_mounts())
+    assert lies_on is not None
+    record = BootRecord(
+        "inner", str(source), parent, None, None, lies_on.target, None, remote=False
+    )
+    with pytest.raises(Refused, match="lies below") as stopped:
+        check_places(record, "again")
+    assert stopped.value.hint == f"{cure}, then again"
+
+
+def test_copies_in_a_locked_folder_are_out_of_reach_and_not_missing(
+    vault: Vault, source: Path
+) -> None:
+    """A run would be refused, where ``missing`` says that it stages them again."""
+    hostprep("stage", source, "--to", vault.folder)
+    key = vault.unlock()
+    with next(each for each in (vault.folder / "data").rglob("*") if each.is_file()).open("rb"):
+        vault.lock(key)
+        half = only_dataset()
+    vault.lock(key)
+    whole = only_dataset()
+    assert {half["state"], whole["state"]} == {"unreachable"}
+    assert "half locked: its key was removed while something in it was open" in half["reason"]
+    assert "its key is not there" in whole["reason"]
+    assert half["hint"] == whole["hint"]
+    (check,) = findings("--only", "HP010")
+    assert (check["status"], check["remedy"]["hint"]) == ("UNKNOWN", whole["hint"])
+    assert f"fscrypt unlock {vault.folder}" in whole["hint"]
+    vault.unlock()
+    assert only_dataset()["state"] == "staged"

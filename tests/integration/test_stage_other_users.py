@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +15,8 @@ import pytest
 from hostprep.staging import stage
 from hostprep.staging.unstage_plan import find_record
 from tests.kit.compare import differences
-from tests.kit.stagecraft import NOBODY, hostprep, rewrite, snapshot
+from tests.kit.converging import plan, write_spec
+from tests.kit.stagecraft import NOBODY, hostprep, mount, rewrite, snapshot
 
 _COLLEAGUE = 54321
 
@@ -232,3 +236,41 @@ def test_a_dry_run_is_refused_as_the_run_would_be_with_records_that_others_can_w
         for words in (("--dry-run",), ()):
             error = hostprep(*line, *words, prefix=NOBODY, expect=5)["error"]
             assert "is writable by everybody" in error["message"]
+
+
+@pytest.fixture
+def shm(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a /dev/shm that is this test's, where logind clears what a colleague owns."""
+    program = safe_dir / "loginctl"
+    program.write_text(
+        '#!/bin/sh\n[ "$*" = "show-user --property=RemoveIPC" ] && echo RemoveIPC=yes\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{safe_dir}:{os.environ['PATH']}")
+    real = pwd.getpwuid
+
+    def account(uid: int) -> Any:
+        return SimpleNamespace(pw_name="colleague") if uid == _COLLEAGUE else real(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", account)
+    path = Path("/dev/shm")
+    mount("-t", "tmpfs", "-o", "mode=1777", "shm", path)
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def test_each_document_warns_of_copies_that_go_with_their_owners_session(
+    source: Path, shm: Path, safe_dir: Path
+) -> None:
+    spec = write_spec(safe_dir / "hostprep.yml", datasets=[{"source": source, "to": shm / "all"}])
+    stage_it = ("stage", source, "--to", shm / "all", "--reserve", "0")
+    assert hostprep(*stage_it, "--dry-run")["warnings"] == plan(spec)["warnings"] == []
+    deep = source / "class-1/theirs"
+    deep.write_bytes(b"theirs")
+    os.chown(deep, _COLLEAGUE, _COLLEAGUE)
+    dry, planned = hostprep(*stage_it, "--dry-run"), plan(spec)
+    done = hostprep(*stage_it)
+    assert (shm / "all/data" / deep.relative_to(source)).stat().st_uid == _COLLEAGUE
+    for document in (dry, planned, done):
+        (warning,) = document["warnings"]
+        assert "files that belong to colleague keep their owner in the copy" in warning

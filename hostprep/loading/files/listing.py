@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import Inconclusive, UsageError
+from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.host.answering import no_answer
+from hostprep.host.fscrypt import locked_out
 from hostprep.loading.files import decoders
 from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
@@ -130,6 +131,9 @@ def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
     """
 
     def look() -> tuple[list[str], bool, list[str]] | str:
+        if locked := locked_out(directory):
+            said, cure = locked
+            raise HostprepError(f"it {said}", cure)
         try:
             is_folder = stat.S_ISDIR(os.stat(directory).st_mode)
         except FileNotFoundError:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from hostprep.dataclass import dataclass
+from hostprep.host.fscrypt import locked_out
 from hostprep.readiness.checks._commands import aside_line, stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of
 from hostprep.readiness.checks._volumes import freeing_memory, too_little_memory
@@ -31,14 +32,16 @@ _OVERHEAD_SECONDS = {Level.QUICK: 0.5, Level.FULL: 10.0}
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a source answers: fine, empty, missing, no_directory, denied, failing or hangs.
+    """How a source answers: fine, empty, missing, no_directory, locked, denied, failing or hangs.
 
-    ``why`` says what is wrong with it; ``real`` is its path without symlinks, None if it hangs.
+    ``why`` says what is wrong with it, and ``cure`` what helps where it is locked; ``real`` is its
+    path without symlinks, None if it hangs.
     """
 
     state: str
     why: str = ""
     real: str | None = None
+    cure: str = ""
 
 
 _NOT_ASKED = Origin("not asked")
@@ -217,6 +220,9 @@ def ask_source(context: Context, source: str) -> Origin:
     def question() -> dict[str, Any]:
         try:
             real = os.path.realpath(source)
+            if locked := locked_out(source):
+                said, cure = locked
+                return {"state": "locked", "why": f"it {said}", "real": real, "cure": cure}
             with os.scandir(source) as entries:
                 state = "empty" if next(entries, None) is None else "fine"
             return {"state": state, "real": real}

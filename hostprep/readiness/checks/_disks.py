@@ -13,11 +13,12 @@ from hostprep.host.block import PathStorage, StorageClass, classify, locate
 from hostprep.host.block_device import Device
 from hostprep.host.file_system_id import file_system_id
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell
+from hostprep.readiness.model import CannotTell, Level
 from hostprep.readiness.side_by_side import at_once
 from hostprep.system.typed_json import from_json
 
-_PATIENCE_SECONDS = 1.0
+# Two such questions, one after the other, have to fit into the time of a quick check.
+_PATIENCE_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
 
 
 class Role(StrEnum):
@@ -76,7 +77,7 @@ def storage_of(context: Context, path: str) -> PathStorage:
     found = context.ask(
         f"the storage of {path}",
         lambda: asdict(locate(_nearest(path) if root == Path("/") else path, root)),
-        patience_seconds=_PATIENCE_SECONDS,
+        patience_seconds=_PATIENCE_SECONDS[context.level],
         below_root=True,
     )
     return from_json(PathStorage, found)
@@ -89,7 +90,7 @@ def file_system_of(context: Context, storage: PathStorage) -> str | None:
         found: str | None = context.ask(
             f"the file system of {storage.path}",
             lambda: file_system_id(storage, root),
-            patience_seconds=_PATIENCE_SECONDS,
+            patience_seconds=_PATIENCE_SECONDS[context.level],
         )
     except CannotTell:
         return None

@@ -10,7 +10,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.memory import Headroom
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell, Finding, Remedy, Status
+from hostprep.readiness.model import Finding, Remedy, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
@@ -29,7 +29,8 @@ class VolumeLook:
     ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
     from here has a percentage of that limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
-    ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``).
+    ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``), or this
+    host knows none of that name: ``no_owner`` is the finding then.
     ``spoiled``: what its line says, or lacks, by which a boot does without it, or is stopped,
     whatever the spec wants.
     ``too_little``: the memory does not suffice for it as the spec wants it, and by what sum.
@@ -43,6 +44,7 @@ class VolumeLook:
     spoiled: tuple[str, ...] = ()
     limited: bool = False
     too_little: str | None = None
+    no_owner: Finding | None = None
 
     def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
@@ -181,23 +183,21 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
 
 
 def with_owners(volumes: tuple[VolumeLook, ...] | None) -> tuple[VolumeLook, ...] | None:
-    """Return the volumes with the owners that the spec gives them, as numbers.
-
-    Raises ``CannotTell`` for a name that this host does not know.
-    """
-    if volumes is None:
-        return None
-    return tuple(replace(each, owner=_owner_of(each.spec)) for each in volumes)
+    """Return the volumes with the owners that the spec gives them, as numbers."""
+    return None if volumes is None else tuple(map(_with_owner, volumes))
 
 
-def _owner_of(volume: VolumeSpec) -> tuple[int, int] | None:
+def _with_owner(volume: VolumeLook) -> VolumeLook:
     from hostprep.system.accounts import owner_of
 
+    if volume.spec.owner is None:
+        return volume
+    path = volume.spec.path
     try:
-        return None if volume.owner is None else owner_of(volume.owner)
+        return replace(volume, owner=owner_of(volume.spec.owner))
     except HostprepError as error:
-        assert error.hint is not None
-        raise CannotTell(f"{volume.path}: {error.message}", error.hint) from None
+        message, remedy = f"{path}: {error.message}", Remedy(hint=error.hint)
+        return replace(volume, no_owner=Finding(Status.UNKNOWN, path, message, remedy=remedy))
 
 
 def _spoiled(options: Sequence[str]) -> Iterator[str]:

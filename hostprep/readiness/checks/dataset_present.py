@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
+from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._boot import ask_boot
 from hostprep.readiness.checks._datasets import (
     DatasetLook,
@@ -118,6 +119,8 @@ def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
             (f"findmnt -T {quote(target)}",),
             "see why its disk fails, or its server is silent",
         )
+        if (dataset.in_the_way or "").startswith(UNLOCK):
+            remedy = Remedy((), dataset.in_the_way)
         if dataset.reason.startswith(NOT_FOR_US):
             message = f"{target} may be there or not: {dataset.reason}."
             remedy = Remedy((f"namei -l {quote(target)}",), "see who may, and run the check as one")
@@ -192,7 +195,7 @@ something is there that hostprep has no record of, as after a copy by hand: it c
 **WARN** it was published without entries of the source that could not be read, or whose place on
 the target others had taken; or one that the spec does not name is gone. **UNKNOWN** hostprep's
 record cannot be read, so that nothing is known of what it is of; or its target does not answer, or
-this user may not look there. **SKIP** where its volume is not
+is encrypted and locked, or this user may not look there. **SKIP** where its volume is not
 mounted: HP001 says so, and its remedy stages it as well.
 
 `hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted;

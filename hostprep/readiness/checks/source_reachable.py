@@ -120,6 +120,8 @@ def _judge_one(found: Source) -> Finding:
         message = f"{path}: {origin.why}; {so}."
         if origin.state == "failing":
             remedy = _let_go(found)
+        elif origin.state == "locked":
+            remedy = Remedy((), origin.cure)
     return Finding(
         status,
         dataset.subject,
@@ -170,10 +172,11 @@ The source of each data set is opened and its first entry read, by a child proce
 second (with `--full` ten) and then left behind: a dead NFS server never hangs the check.
 
 **FAIL** with `--full` it does not answer: whatever else touches it hangs as well, often for days.
-Or it is gone, empty, broken or slow, and its data set is not staged. **WARN** it is gone, empty or
-broken, or takes more than a second, but what was staged from it is there: the copy cannot be
-brought up to date, that is all. A source that is empty is most often a disk or a share that is not
-mounted; nothing is to be staged from it then, and of a copy that is as empty HP010 tells.
+Or it is gone, empty, broken, slow or locked (encrypted, without its key), and its data set is not
+staged. **WARN** it is gone, empty, broken or locked, or takes more than a second, but what was
+staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
+is most often a disk or a share that is not mounted; nothing is to be staged from it then, and of a
+copy that is as empty HP010 tells.
 **UNKNOWN** this user may not read it, and its copy is not there: where it is, that is a SKIP. Or
 hostprep's record cannot be read, which would name it.
 

@@ -69,7 +69,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(Status.SKIP, "fstab", f"{why}, so fstab needs no line.")
         return
     for volume in facts.volumes:
-        yield _judge_one(volume, facts)
+        yield volume.no_owner or _judge_one(volume, facts)
 
 
 def _judge_one(volume: VolumeLook, facts: Facts) -> Finding:
@@ -133,7 +133,7 @@ CHECK = Check(
     code="HP004",
     title="volumes come back at the next boot",
     severity=Severity.MINOR,
-    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP, Status.UNKNOWN}),
     look=look,
     judge=judge,
     page="""\
@@ -146,7 +146,8 @@ now.
 **WARN** there is no line, it says something else, or somebody else's line mounts the same path, or
 the volume's own was pointed at another, or in /etc/systemd/system there is a unit for the path (or
 a mask), by which systemd goes instead. The run of today is not hurt; after the next reboot the
-volume is missing or another.
+volume is missing or another. **UNKNOWN** this host has no user or group of the name that the spec
+gives as its owner.
 
 `hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line, and gives what is
 mounted that size: where it holds more, or has no limit, that comes first. Lines of others are never

@@ -30,7 +30,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     yield from nothing_to_judge(facts)
     for volume in facts or ():
         if volume.live is not None:
-            yield _judge_one(volume, volume.live)
+            yield volume.no_owner or _judge_one(volume, volume.live)
 
 
 def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
@@ -83,7 +83,7 @@ CHECK = Check(
     code="HP003",
     title="volumes have their options, mode and owner",
     severity=Severity.MINOR,
-    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    verdicts=frozenset(Status),
     look=look,
     judge=judge,
     page="""\
@@ -93,7 +93,8 @@ open is held against the volume's line in fstab, so that a `chmod` by hand is fo
 
 **FAIL** one of the three flags is missing: somebody remounted it, and whoever may write there can
 place programs or device nodes for others. **WARN** anything else differs, or it is read-only: it
-can be trained from, and neither staged into nor brought up to date.
+can be trained from, and neither staged into nor brought up to date. **UNKNOWN** this host has no
+user or group of the name that the spec gives as its owner.
 
 `hostprep mount` with the options of the spec (or `hostprep apply`) remounts it; nothing in it is
 lost. To keep what is there now, write it into the spec.

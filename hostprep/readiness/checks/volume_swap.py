@@ -25,6 +25,7 @@ _SINCE = (6, 4)
 class Facts:
     """The volumes, whether swap is active, what the kernel says, and what cures each volume.
 
+    ``in_ram``: all swap is zram, which puts it back into RAM, compressed.
     ``known``: whether the kernel takes noswap, None where this user may not ask it. ``cures`` has
     the lines by the volume's path, ``too_little`` why one would be refused once it was unmounted.
     """
@@ -35,6 +36,7 @@ class Facts:
     release: str
     cures: dict[str, tuple[str, ...]]
     too_little: dict[str, str]
+    in_ram: bool = False
 
 
 def look(context: Context) -> Facts:
@@ -42,7 +44,9 @@ def look(context: Context) -> Facts:
     volumes = look_at_volumes(context)
     if not any(volume.live for volume in volumes or ()):
         return Facts(volumes, False, None, "", {}, {})
-    swap_active = context.headroom.swap_active
+    swap_active, in_ram = context.headroom.swap_active, context.headroom.swap_in_ram
+    if in_ram:
+        return Facts(volumes, swap_active, None, "", {}, {}, in_ram)
     lacking = [each for each in volumes or () if _lacks(each)]
     known = context.tmpfs.noswap if swap_active and lacking else None
     release = (context.read("proc/sys/kernel/osrelease") or "").strip()
@@ -85,6 +89,12 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
         status, message = Status.PASS, f"{path} is never swapped out."
     elif volume.spec.swap:
         status, message = Status.PASS, f"{path} may be swapped out, as the spec allows."
+    elif facts.in_ram:
+        # Reading it takes more processor time, and no disk: nothing to mount it anew for.
+        status, message = (
+            Status.PASS,
+            f"{path} may be swapped out, but to zram alone: it stays in RAM, compressed.",
+        )
     elif facts.known is False:
         # The data is as much at risk as where the option was forgotten: only the cure is another.
         status = Status.WARN
@@ -150,7 +160,9 @@ CHECK = Check(
 What lies in a tmpfs is swapped out like any memory, and then a read from "RAM" comes from the swap
 disk. hostprep mounts its volumes with `noswap` where the kernel takes it: Linux 6.4 does, and
 earlier ones that had it ported back, so the kernel itself is asked. This looks at volumes that lack
-it while swap is active (SwapTotal in `/proc/meminfo`).
+it while swap is active (SwapTotal in `/proc/meminfo`). Where all of that is zram without a disk
+behind it (`/proc/swaps`, `backing_dev`), what is swapped out stays in RAM, compressed: reading it
+takes processor time, and no disk. That is a PASS.
 
 **WARN** swap is active, the volume lacks `noswap`, be it that the kernel does not take it, and the
 spec does not say `swap: true`. **SKIP** the kernel is older than 6.4, and only root may ask.

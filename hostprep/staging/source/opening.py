@@ -19,7 +19,7 @@ from hostprep.errors import (
 )
 from hostprep.host.answering import Impatience
 from hostprep.host.block import MADE_UP, SERVED, StorageClass, is_remote
-from hostprep.host.fscrypt import is_locked
+from hostprep.host.fscrypt import how_locked, locked_out, unlocking
 from hostprep.host.mounts import (
     Mount,
     lies_in,
@@ -71,6 +71,8 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
             os.close(descriptor)
             raise
     except FileNotFoundError:
+        if locked := locked_out(path):
+            raise _locked(path, *locked) from None
         hint = _MOUNT_HINT if _NO_FOLDER.search(path) else MISSING_HINT
         raise UsageError(f"the source {path} does not exist.", hint) from None
     except NotADirectoryError:
@@ -130,12 +132,8 @@ def _check_is_data(descriptor: int, path: str) -> None:
             " nothing was changed.",
             "name a directory of files on a disk or a share",
         )
-    if is_locked(descriptor):  # one that was staged before would be taken for exchanged
-        raise Refused(
-            f"the source {path} is encrypted, and its key is not there: neither names nor contents"
-            " can be read; nothing was changed.",
-            f"unlock it (fscrypt unlock {shlex.quote(path)}) and run the same command again",
-        )
+    if how := how_locked(descriptor):  # one that was staged before would be taken for exchanged
+        raise _locked(path, f"is {how}", unlocking(path))
     real = os.readlink(f"/proc/self/fd/{descriptor}")
     for mount in mounts:
         inside = mount.fstype in MADE_UP and lies_in(mount.target, real)
@@ -145,6 +143,12 @@ def _check_is_data(descriptor: int, path: str) -> None:
                 " up what is there; nothing was changed.",
                 "name a directory that has only data in it, or unmount that first",
             )
+
+
+def _locked(path: str, said: str, cure: str) -> Refused:
+    return Refused(
+        f"the source {path} {said}; nothing was changed.", f"{cure} and run the same command again"
+    )
 
 
 def is_served(source: str, storage_class: StorageClass) -> bool:

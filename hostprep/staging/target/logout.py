@@ -1,12 +1,16 @@
 """What systemd's logind takes away of a user's copies in RAM when the last session ends.
 
 That is what the user owns in /dev/shm, whatever else still reads it, a batch job for instance
-(RemoveIPC= of logind.conf(5), which is on unless an admin turned it off), and /run/user/UID.
+(RemoveIPC= of logind.conf(5), which is on unless an admin turned it off), and /run/user/UID. What
+root stages has the owners that it has in the source.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
@@ -17,20 +21,25 @@ from hostprep.system.run import run
 _SHARED = "/dev/shm"
 # logind leaves root and the users of services alone: SYS_UID_MAX, where nobody changed it.
 _LAST_SYSTEM_UID = 999
+_NOBODY = 65534
+_MOST_NAMED = 3
 
 
-def logout_warning(parent: str) -> str | None:
+def logout_warning(parent: str, owners: Callable[[], Iterable[int]]) -> str | None:
     """Say that a logout will clear what is staged into ``parent``; None where it will not.
 
-    Nor of a user without a session here, as in a batch job: nothing ends that could clear it.
+    Nor of a user without a session here, as in a batch job: nothing ends that could clear it. Of
+    what root stages ``owners`` tells the user ids.
     """
     uid = os.geteuid()
     place = os.path.realpath(parent)
+    if uid == 0 and lies_in(place, _SHARED) and _removes():
+        return _warning_of_others(list(islice(_who_may_log_out(owners()), _MOST_NAMED + 1)))
     if uid <= _LAST_SYSTEM_UID:
         return None
     if lies_in(place, _SHARED):
         what = f"what you have in the machine's {_SHARED}"
-        if _asked("--property=RemoveIPC") != "RemoveIPC=yes":
+        if not _removes():
             return None
     elif lies_in(place, f"/run/user/{uid}"):
         what = f"what is in /run/user/{uid}"
@@ -44,6 +53,31 @@ def logout_warning(parent: str) -> str | None:
     )
 
 
+def _warning_of_others(users: list[str]) -> str | None:
+    if not users:
+        return None
+    named = ", ".join(users[:_MOST_NAMED]) + (" and others" if len(users) > _MOST_NAMED else "")
+    return (
+        f"files that belong to {named} keep their owner in the copy, and what a user owns in"
+        f" {_SHARED} is removed when that user's last session here ends (by systemd's logind),"
+        " whoever reads it; a volume (--to-tmpfs) is left alone, and so is this after"
+        f" `loginctl enable-linger {users[0]}`"
+    )
+
+
+def _who_may_log_out(owners: Iterable[int]) -> Iterator[str]:
+    """Yield the names of those who have an account here, and lose what is theirs at a logout."""
+    for uid in sorted(owners):
+        if uid <= _LAST_SYSTEM_UID or uid == _NOBODY:
+            continue
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            continue
+        if _asked(str(uid), "--property=Linger") != "Linger=yes":
+            yield name
+
+
 def may_be_cleared(record: Record) -> str | None:
     """Say what copies that are gone may have gone with; None where they do not by themselves."""
     place = os.path.realpath(os.path.dirname(record.target))
@@ -53,6 +87,10 @@ def may_be_cleared(record: Record) -> str | None:
         f"what a user owns in {_SHARED} may go with that user's last session (logind's RemoveIPC),"
         " and is seen only in the job or container that has a /dev/shm of its own"
     )
+
+
+def _removes() -> bool:
+    return _asked("--property=RemoveIPC") == "RemoveIPC=yes"
 
 
 def _asked(*words: str) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from hostprep.errors import ROOT_KEPT_OUT, HostprepError, Refused
 from hostprep.host.block import MADE_UP, locate
 from hostprep.host.file_system_id import file_system_id
-from hostprep.host.fscrypt import is_locked
+from hostprep.host.fscrypt import locked_out
 from hostprep.host.mounts import (
     Mount,
     lies_in,
@@ -188,22 +188,19 @@ def moved_refusal(record: Record) -> Refused | None:
     )
 
 
-def locked_refusal(parent: str) -> Refused | None:
+class KeyAway(Refused):
+    """What lies there cannot be looked at while its encryption is locked."""
+
+
+def locked_refusal(parent: str) -> KeyAway | None:
     """Refuse to look for copies where names are encrypted: none is found, and all are there."""
-    standing = standing_directory(parent)
-    with contextlib.suppress(OSError):  # not to be read: others tell of that
-        descriptor = os.open(standing, DIRECTORY_FLAGS)
-        try:
-            if is_locked(descriptor):
-                return Refused(
-                    f"{standing} is encrypted, and its key is not there: what is in it cannot be"
-                    " told; nothing was changed.",
-                    f"unlock it (fscrypt unlock {shlex.quote(standing)}) and run the same command"
-                    " again",
-                )
-        finally:
-            os.close(descriptor)
-    return None
+    locked = locked_out(parent)
+    if locked is None:
+        return None
+    said, cure = locked
+    return KeyAway(
+        f"{parent} {said}; nothing was changed.", f"{cure} and run the same command again"
+    )
 
 
 def place_on_disk(directory: str) -> str | None:

@@ -72,6 +72,33 @@ def test_where_the_kernel_has_a_commit_limit_a_tmpfs_is_held_to_it_too(
     assert (limited.available_bytes, limited.cache_bytes) == (min(30, left_gib) * GIB, 30 * GIB)
 
 
+@pytest.mark.parametrize(
+    ("swaps", "behind", "in_ram"),
+    [
+        (("/dev/zram0",), None, True),  # a kernel whose zram writes to no disk
+        (("/dev/zram0", "/zram1"), "none", True),  # seen from a container
+        (("/dev/zram0",), "/dev/sda3", False),
+        (("/dev/zram0", "/swapfile"), "none", False),
+        ((), "none", False),
+    ],
+)
+def test_swap_is_in_ram_where_all_of_it_is_zram_without_a_disk(
+    swaps: tuple[str, ...], behind: str | None, in_ram: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1024 kB\nSwapTotal: 512 kB\n")
+    lines = (f"{name:40}partition\t512\t\t0\t\t100\n" for name in swaps)
+    (tmp_path / "proc/swaps").write_text("Filename\tType\tSize\tUsed\tPriority\n" + "".join(lines))
+    for name in ("zram0", "zram1"):
+        (tmp_path / "sys/block" / name).mkdir(parents=True)
+        if behind is not None:
+            (tmp_path / "sys/block" / name / "backing_dev").write_text(f"{behind}\n")
+    found = headroom(read_memory(tmp_path), ())
+    assert (found.swap_active, found.swap_in_ram) == (True, in_ram)
+    job = headroom(read_memory(tmp_path), (MemoryLimit("/job", 512, 256, 0),))
+    assert job.swap_in_ram == in_ram
+
+
 def test_hybrid_takes_the_tightest_ancestor_not_the_closest() -> None:
     root = host("hybrid")
     limits = read_memory_limits(root)

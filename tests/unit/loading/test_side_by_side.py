@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hostprep.loading.files import side_by_side
+from hostprep.loading.child import jobs
+from hostprep.loading.files import side_by_side, stages
 from hostprep.loading.files.model import SideBySide, Stage, Stages
 from hostprep.loading.files.side_by_side import may_bind, read_side_by_side
 
@@ -63,12 +68,34 @@ def test_what_cannot_be_read_counts_for_nothing() -> None:
     assert read_side_by_side([f"/nowhere/{name}" for name in NAMES], 8, 0.4) is None
 
 
+def timed(read: float, decode: float) -> Stages:
+    parts = {"read_as_is": (read, 1e-5), "decode": (decode, decode)}
+    parts |= {"resize": (1e-6, 1e-6), "collate": (1e-6, 1e-6)}
+    stages = tuple(Stage(name, *times) for name, times in parts.items())
+    return Stages("image", "pillow", 100, 0, "", 1e5, 600_000, stages, "flash", "")
+
+
 @pytest.mark.parametrize(
     ("read", "decode", "binds"), [(0.01, 0.002, True), (2e-5, 0.002, False), (2e-5, 1e-6, True)]
 )
 def test_storage_is_asked_only_where_it_may_bind(read: float, decode: float, binds: bool) -> None:
-    parts = {"read_as_is": (read, 1e-5), "decode": (decode, decode)}
-    parts |= {"resize": (1e-6, 1e-6), "collate": (1e-6, 1e-6)}
-    stages = tuple(Stage(name, *times) for name, times in parts.items())
-    seen = Stages("image", "pillow", 100, 0, "", 1e5, 600_000, stages, "flash", "")
-    assert may_bind(seen, 2) is binds
+    assert may_bind(timed(read, decode), 2) is binds
+
+
+@pytest.mark.parametrize(("processors", "asked"), [(1, False), (64, True)])
+def test_whether_it_may_bind_is_a_matter_of_the_processors_that_the_scheduler_gives(
+    processors: int, asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those that isolcpus= keeps from a process decode nothing for it."""
+    listed = {"names": NAMES, "kind": "image", "decoder": "pillow", "side": 32, "directory": "/"}
+    (tmp_path / "listed").write_text(json.dumps(listed))
+    monkeypatch.setattr(jobs, "scheduled_cpus", lambda: frozenset(range(processors)))
+    monkeypatch.setattr(stages, "time_stages", lambda *_: timed(0.01, 0.03))
+    read: list[int] = []
+    monkeypatch.setattr(
+        side_by_side, "read_side_by_side", lambda names, readers, _: read.append(readers)
+    )
+    job = {"files": str(tmp_path / "listed"), "batch_size": 1, "seconds": 1.0, "readers": 8}
+    events: Any = SimpleNamespace(tell=lambda *_, **__: None)
+    jobs._stages(job, events)
+    assert (read == [8]) is asked

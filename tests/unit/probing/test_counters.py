@@ -37,6 +37,24 @@ def test_counters_add_up_the_disks_and_know_what_they_do_not_know(tmp_path: Path
     assert (meter.with_children(load).cpu_own or 0) > 0  # of a time that is over
 
 
+def test_what_children_took_is_a_share_of_the_processors_that_the_scheduler_gives(
+    tmp_path: Path,
+) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("there is one processor, which cannot be taken away")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").touch()
+    isolated = tmp_path / "sys/devices/system/cpu/isolated"
+    isolated.parent.mkdir(parents=True)
+    meter = Meter([], tmp_path)
+    subprocess.run(["sh", "-c", "i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done"], check=True)
+    load = meter.load()
+    isolated.write_text(",".join(map(str, cpus[1:])))
+    left = meter.with_children(load)
+    assert load.cpu_own and left.cpu_own == pytest.approx(len(cpus) * load.cpu_own)
+
+
 def test_the_quota_that_holds_us_up_is_seen(tmp_path: Path) -> None:
     cpu = next(iter(os.sched_getaffinity(0)))
     inner = tmp_path / "sys/fs/cgroup/pod/container"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
-from hostprep.readiness.checks._disks import seats
+from hostprep.readiness.checks._disks import file_system_of, seats, storage_of
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     CannotTell,
@@ -311,6 +311,24 @@ def test_a_captured_host_gets_no_answer_of_this_machine(tmp_path: Path) -> None:
         with pytest.raises(HostprepError, match="does not say"):
             ask()
     assert context.read("proc/meminfo") is None
+
+
+def test_what_a_path_sits_on_is_waited_for_longer_with_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hint of a quick check says so."""
+    waited: list[float] = []
+
+    def ask(name: str, question: Callable[[], Any], patience_seconds: float, level: Level) -> Any:
+        waited.append(patience_seconds)
+        return question()
+
+    monkeypatch.setattr("hostprep.readiness.context.ask_in_time", ask)
+    for level in (Level.QUICK, Level.FULL):
+        context = Context(level=level)
+        file_system_of(context, storage_of(context, "/"))
+    quick, full = waited[:2], waited[2:]
+    assert len(quick) == len(full) == 2 and max(quick) < min(full)
 
 
 def test_a_path_that_hangs_is_unknown_in_time() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,10 +39,10 @@ def _logind(folder: Path, **answers: str) -> None:
 
 def test_whoever_is_logged_in_is_warned_of_the_logout(tmp_path: Path) -> None:
     _logind(tmp_path)
-    assert "when your last session there ends" in str(logout_warning("/dev/shm/none"))
-    assert "/run/user/54321 is removed" in str(logout_warning("/run/user/54321/data"))
+    assert "when your last session there ends" in str(logout_warning("/dev/shm/none", set))
+    assert "/run/user/54321 is removed" in str(logout_warning("/run/user/54321/data", set))
     for other in ("/var/tmp/none", "/dev/shmem", "/run/user/54322"):
-        assert logout_warning(other) is None
+        assert logout_warning(other, set) is None
 
 
 @pytest.mark.parametrize(
@@ -50,12 +52,12 @@ def test_whoever_is_logged_in_is_warned_of_the_logout(tmp_path: Path) -> None:
 )
 def test_nobody_is_whose_copies_stay(tmp_path: Path, answers: dict[str, str]) -> None:
     _logind(tmp_path, **answers)
-    assert logout_warning("/dev/shm") is None
+    assert logout_warning("/dev/shm", set) is None
 
 
 def test_the_directory_of_a_session_goes_with_it_in_any_case(tmp_path: Path) -> None:
     _logind(tmp_path, remove="no")
-    assert logout_warning("/run/user/54321") is not None
+    assert logout_warning("/run/user/54321", set) is not None
 
 
 @pytest.mark.parametrize("uid", [0, 999])
@@ -66,7 +68,34 @@ def test_root_and_services_have_no_sessions_that_count(
     program = tmp_path / "loginctl"
     program.write_text(program.read_text().replace("54321", str(uid)))
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    assert logout_warning("/dev/shm") is None
+    assert logout_warning("/dev/shm", set) is None
+
+
+@pytest.mark.parametrize(
+    ("owners", "answers", "told"),
+    [
+        ({0, 54321}, {}, True),
+        ({54321}, {"linger": "exit 1"}, True),  # not logged in now
+        ({54321}, {"linger": "echo Linger=yes"}, False),
+        ({54321}, {"remove": "no"}, False),
+        ({0, 999, 12345, 65534}, {}, False),  # services, a number without an account, nobody
+    ],
+)
+def test_root_is_told_whose_copies_go_with_a_session(
+    owners: set[int],
+    answers: dict[str, str],
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    _logind(tmp_path, **answers)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    accounts = {54321: "alice", 999: "service", 65534: "nobody"}
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name=accounts[uid]))
+    said = logout_warning("/dev/shm/shared", lambda: owners)
+    assert ("files that belong to alice keep their owner" in (said or "")) is told
+    assert told or said is None
+    assert logout_warning("/mnt/volume", lambda: owners) is None
 
 
 @pytest.mark.parametrize(

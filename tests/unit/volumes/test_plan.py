@@ -121,6 +121,8 @@ def test_it_says_when_data_may_be_swapped(
     warnings = plan_volume(request_, facts).warnings
     assert len(warnings) == (expected is not None)
     assert expected is None or expected in warnings[0]
+    to_zram = replace(facts, headroom=replace(facts.headroom, swap_in_ram=True))
+    assert plan_volume(request_, to_zram).warnings == ()
 
 
 def test_huge_always_is_warned_about_and_an_unknown_huge_refused() -> None:
