@@ -163,3 +163,16 @@ def test_a_run_that_could_not_stage_all_says_so_in_the_status(
         words = status()
         assert words["state"] == "interrupted"
         assert words["reason"].startswith("a run failed (1 of the source's entries could not be")
+
+
+@pytest.mark.parametrize(("operation", "named"), [("getattr", " (folder-1)"), ("readdir", "")])
+def test_who_waits_for_copies_whose_disk_fails_is_told_in_a_sentence(
+    operation: str, named: str, source: Path, safe_dir: Path, point: Path
+) -> None:
+    with failing_fs(point, where=safe_dir) as fs:
+        hostprep("stage", source, "--to", fs.mount)
+        fs.tell(Rule("/set/folder-1", operation, errno.EIO))
+        error = hostprep("wait", "set", expect=1)["error"]
+        why = f"{fs.mount}/set cannot be looked at: {os.strerror(errno.EIO)}{named}"
+        assert error["message"] == f"set is not ready: {why}"
+        assert "dmesg" in error["hint"]
