@@ -11,7 +11,7 @@ from dataclasses import replace
 from hostprep.converging.boot_record import BootRecord, all_boot_records
 from hostprep.converging.boot_state import BootState, Stage, boot_state, not_whole
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, UsageError, one_line
+from hostprep.errors import HostprepError, UsageError, one_line, reading_hint, without_claim
 from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target
 from hostprep.staging.record.damage import DamagedManifest
@@ -187,8 +187,15 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
         return _with_caveat(state, "this user may not look at all of it")
     except DamagedManifest as damaged:
         return BootState(Stage.FAILED, f"it cannot be looked at: {damaged.found}", damaged.anew)
-    except (OSError, HostprepError) as error:
-        return BootState(Stage.FAILED, f"it cannot be looked at: {error}", _AGAIN)
+    except HostprepError as error:
+        why = without_claim(error.message).removesuffix(".")
+        return BootState(Stage.FAILED, f"it cannot be looked at: {why}", error.hint or _AGAIN)
+    except OSError as error:
+        # A name in it tells where; of what was read by its descriptor there is none.
+        where = f" ({error.filename})" if isinstance(error.filename, str) else ""
+        reason = f"{record.target} cannot be looked at: {error.strerror or error}{where}"
+        gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+        return BootState(Stage.FAILED, reason, _AGAIN if gone else reading_hint(error))
 
 
 def _judge_look(state: BootState, found: Inspected, record: Record) -> BootState:

@@ -264,7 +264,8 @@ def _plan_files(
             manifest = manifest_of(previous)
         stack.callback(manifest.close)
         # By which an interrupted run's copies would be taken up, their source not read again.
-        journal = ManifestIndex([] if request.full_check else journals)
+        doubtful = previous is not None and previous.doubtful
+        journal = ManifestIndex([] if request.full_check or doubtful else journals)
         stack.callback(journal.close)
 
         storage_class = locate(request.parent).storage_class

@@ -107,12 +107,12 @@ def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Obser
 
     def copy_again(files: CopyPlan) -> Copied:
         again = copy_all(plan, files, private, observer)
-        _write_out(private, plan.request.verify)
+        sync_file_system(private.fd, "nothing was published")
         return again
 
     observer.phase("sync")
     with timed(plan.seconds, "sync"):
-        _write_out(private, plan.request.verify)
+        sync_file_system(private.fd, "nothing was published")
     if plan.request.verify is Verify.READBACK:
         with timed(plan.seconds, "verify"):
             check_written(
@@ -126,27 +126,19 @@ def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Obser
             )
 
 
-def _write_out(private: PrivateDir, verify: Verify) -> None:
-    """Have the copies written to the disk, before anything of them is published."""
-    try:
-        sync_file_system(private.fd, "nothing was published")
-    except HostprepError:
-        # The kernel tells of it once, and takes the copies for written from then on. Only a run
-        # that reads them back from the disk sees which are not: no other may take them up.
-        if verify is not Verify.READBACK:
-            private.drop_journals()
-        raise
+class NotWritten(HostprepError):
+    """The disk did not take all that was written to a file system."""
 
 
 def sync_file_system(descriptor: int, so_far: str) -> None:
     """Write everything of the file system that holds ``descriptor`` to its disk (syncfs(2)).
 
-    ``so_far`` says how things stand, where that fails.
+    Raises ``NotWritten`` where that fails; ``so_far`` says how things stand then.
     """
     try:
         flush_file_system(descriptor)
     except OSError as error:
-        raise HostprepError(
+        raise NotWritten(
             f"the target's file system could not be written out: {error.strerror}; {so_far}.",
             "mend that (dmesg may say more of the disk), and run the same command again",
         ) from None

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, after_changes
 from hostprep.host.mounts import Mount
+from hostprep.staging.ending import failure_on_record, keep_shortfall
 from hostprep.staging.execute import copy_all, settle, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
 from hostprep.staging.keeping import keep_failed
@@ -108,8 +109,8 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         if plan.files.resumed.files and not private.resumable:
             raise gone(request)
         work = _Work(plan, observer, parent_fd, private, published_fd, mount, spelling)
-        with after_changes():
-            return work.run(live)
+        with after_changes(), failure_on_record(plan, private):
+            return keep_shortfall(plan, work.run(live))
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +324,9 @@ class _Work:
                 yield from journal
 
     def _save(self, record: Record, phase: str) -> None:
-        record = dataclasses.replace(record, phase=phase, needed_bytes=0, needed_inodes=0)  # taken
+        # What it needs it has taken, and what ended an earlier run is over.
+        record = dataclasses.replace(record, phase=phase, needed_bytes=0, needed_inodes=0)
+        record = dataclasses.replace(record, failure=None, doubtful=False)
         save_record(record, durable=not self.plan.in_ram)
 
     def _timed(self, name: str) -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import read_mounts
+from hostprep.staging.failures import DISK_FAILS, SEE_DMESG
 from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.planning import scan_source, target_lookers
 from hostprep.staging.plans.changed import who_changed
@@ -45,11 +46,12 @@ class DatasetStatus:
     """A data set on record and what was found of it.
 
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
-    work); ``interrupted`` (a run was, and is not any more, or it was unstaged in part); ``missing``
-    (not on the target, as after a reboot, or hidden there); ``unreachable`` (the target does not
-    answer, or with an error, or is encrypted and locked, or not for this user: ``NOT_FOR_US``).
-    ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason`` says why. ``hint`` says what helps
-    where something is in the way that a run refuses to touch, or an unstaging did not remove all.
+    work); ``interrupted`` (a run was, and failed or was ended, or it was unstaged in part);
+    ``missing`` (not on the target, as after a reboot, or hidden there); ``unreachable`` (the target
+    does not answer, or with an error, or is encrypted and locked, or not for this user:
+    ``NOT_FOR_US``). ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason`` says why. ``hint``
+    says what helps where something is in the way that a run refuses to touch, a disk failed, or an
+    unstaging did not remove all.
     """
 
     record: Record
@@ -124,8 +126,7 @@ def _state(record: Record) -> tuple[str, str, str | None]:
     if record.phase == "removing" and _is_left_of(record):
         return "interrupted", *_removed_in_part(record)
     if record.phase in ("copying", "publishing", "updating"):
-        reason = "a run did not get to its end; the same `hostprep stage` goes on"
-        return "interrupted", reason, _in_the_way(record)
+        return "interrupted", *_cut_short(record)
     if closed := _closed(record.target):
         hint = "ask as root, or as one who may (its owner and mode say who)"
         return "unreachable", f"{NOT_FOR_US}{closed}", hint
@@ -136,6 +137,17 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         reasons = ("it is not on the target", may_be_elsewhere(record), may_be_cleared(record))
         return "missing", "; ".join(filter(None, reasons)), None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
+
+
+def _cut_short(record: Record) -> tuple[str, str | None]:
+    """Return what to say of a run that did not get to its end, and what helps."""
+    helps = _in_the_way(record)
+    if record.failure is None:
+        return "a run did not get to its end; the same `hostprep stage` goes on", helps
+    if record.doubtful or record.failure in map(os.strerror, DISK_FAILS):
+        helps = helps or f"{SEE_DMESG}: mend that and run the same command again"
+    then = "copies anew, since the disk did not take all of it" if record.doubtful else "goes on"
+    return f"a run failed ({record.failure}); the same `hostprep stage` {then}", helps
 
 
 def _closed(target: str) -> str | None:

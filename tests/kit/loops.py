@@ -28,6 +28,8 @@ _CLONE_NEWNS = 0x00020000
 _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
 _MNT_DETACH = 2
 
+# FS_IOC_SHUTDOWN, FS_SHUTDOWN_FLAGS_NOLOGFLUSH
+_GOING_DOWN, _NOTHING_FLUSHED = 0x8004587D, struct.pack("=I", 2)
 # linux/loop.h
 _LOOP_CONFIGURE = 0x4C0A
 _LOOP_CTL_GET_FREE = 0x4C82
@@ -160,6 +162,18 @@ def make_filesystem(image: Path, kind: Kind, size_bytes: int, options: Sequence[
     with open(image, "xb") as file:
         file.truncate(size_bytes)
     _run(*_MKFS[kind], *options, image)
+
+
+def cut_off(point: Path) -> None:
+    """Have the ext4 or XFS at ``point`` lose its disk: what was not written out by now is lost.
+
+    Each step there fails from now on (EIO), until it is mounted anew.
+    """
+    descriptor = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(descriptor, _GOING_DOWN, _NOTHING_FLUSHED)
+    finally:
+        os.close(descriptor)
 
 
 def wait_until_clear(device: Path, seconds: float = 5.0) -> bool:

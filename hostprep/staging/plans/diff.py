@@ -6,6 +6,7 @@ Pure: four listings of one directory in, the decision for each name out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from typing import TypeGuard
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.model import Entry, Recorded
@@ -46,7 +47,8 @@ def diff_directory(
     ``manifest`` records what is published, ``journal`` what an interrupted run did; ``published``
     and ``private`` are what lies in the two trees now. A record counts only where the entry that
     it speaks of is really there. ``subdirectories`` are the source's, never up for deletion.
-    ``links_stand(entry, here)`` tells whether keeping a file keeps the groups of hard links right.
+    ``links_stand(entry, here)`` tells whether keeping a file keeps the groups of hard links right;
+    it is asked of all that is as it was recorded, of what is copied again, too.
     Where all is to be ``verified``, what was copied without a hash is copied again. Names that are
     ``promised`` are recorded, and may not have been put there: what else is there is somebody's.
     """
@@ -64,21 +66,12 @@ def diff_directory(
         ):
             blocked.append(entry)
             continue
-        if new is not None and _serves(new, entry, verified):
-            if prepared is not None and new.present_as(prepared):
-                done.append(new)
-                continue
-            # An update that was killed while it published has moved it to its place already.
-            if here is not None and new.present_as(here) and links_stand(entry, here):
-                keep.append(new)
-                continue
-        if (
-            old is not None
-            and here is not None
-            and _serves(old, entry, verified)
-            and old.present_as(here)
-            and links_stand(entry, here)
-        ):
+        if _stays(new, entry, prepared, links_stand, verified):
+            done.append(new)
+        # An update that was killed while it published has moved it to its place already.
+        elif _stays(new, entry, here, links_stand, verified):
+            keep.append(new)
+        elif _stays(old, entry, here, links_stand, verified):
             keep.append(old)
         elif here is not None and old is None and new is None:
             blocked.append(entry)
@@ -98,12 +91,27 @@ def diff_directory(
     )
 
 
+def _stays(
+    known: Recorded | None,
+    entry: Entry,
+    there: Entry | None,
+    links_stand: Callable[[Entry, Entry], bool],
+    verified: bool,
+) -> TypeGuard[Recorded]:
+    """Whether what is ``there`` is what was recorded, and that what is wanted of ``entry``."""
+    if known is None or there is None or not (known.same_as(entry) and known.present_as(there)):
+        return False
+    # Also what will not serve tells which file of the source is which of the target.
+    stands = links_stand(entry, there)
+    return stands and _serves(known, entry, verified)
+
+
 def _serves(known: Recorded, entry: Entry, verified: bool) -> bool:
-    """Whether what was recorded is what is wanted of ``entry``: its copy need not be made again.
+    """Whether the record of what is the same as ``entry`` is all that is wanted of it.
 
     Not where it has become a hard link since it was staged as a file of its own. Symlinks with
     several names are staged one by one.
     """
-    if not known.same_as(entry) or (verified and known.content is None):
+    if verified and known.content is None:
         return False
     return known.kind != "f" or entry.nlink <= 1 or bool(known.group)

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Set
 
 from hostprep.staging.model import Entry, Inode, Recorded
 
 
 class Links:
-    """Which inode of the source is which of the target, over all that is kept.
+    """Which inode of the source is which of the target, over all that is as it was recorded.
 
-    ``kept`` has path and record of a copy that is in place for each linked file of the source.
+    ``kept`` has path and record of a copy that is in place for each linked file of the source. No
+    name of what is ``torn``, as an earlier look at all of it has found, stands.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, torn: Set[Inode] = frozenset()) -> None:
         self.kept: dict[Inode, tuple[str, Recorded]] = {}
+        self._torn = torn
         self._there: dict[Inode, tuple[int, int]] = {}
         self._back: dict[tuple[int, int], Inode] = {}
+        self._astray: set[tuple[Inode, tuple[int, int]]] = set()
 
     def stand(self, entry: Entry, here: Entry) -> bool:
         """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
         if not stat.S_ISREG(entry.mode) or (entry.nlink <= 1 and here.nlink <= 1):
             return True
         source, target = entry.inode, (here.dev, here.ino)
+        if source in self._torn:
+            return False
         if self._there.get(source, target) != target or self._back.get(target, source) != source:
+            self._astray.add((source, target))
             return False
         self._there[source], self._back[target] = target, source
         return True
+
+    def torn(self) -> frozenset[Inode]:
+        """Return the files of the source whose copies did not stay together, once all were seen.
+
+        Size and time are the same for all names of a group that was split, joined or exchanged with
+        another. Which of them has whose content now they do not tell, and what was seen first may
+        be as wrong as what came later. Where two groups met there is a name that went astray:
+        these, and those whose copies they met, are all.
+        """
+        sources = {source for source, _ in self._astray}
+        sharing = (self._back.get(target) for _, target in self._astray)
+        return frozenset(sources.union(source for source in sharing if source is not None))

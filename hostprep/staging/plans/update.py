@@ -70,23 +70,30 @@ def plan_update(
         standing = find_standing(
             scan, manifest, published_fd, lookers, verified=verified, on_files=count_files
         )
-    plan = CopyPlan(skipped=list(scan.skipped))
-    listings = {listing.directory: listing for listing in scan.listings}
-    published, private = TargetTree(published_fd), TargetTree(private_fd)
-    sides = Sides(manifest, journal, published, private)
-    update = _Update(plan, scan, sides, suspect, verified, count_files)
-    try:
-        for directory, entry in scan.directories.items():
-            looked = standing.pop(directory, None)
-            update.plan_directory(directory, entry, listings.get(directory), looked)
-        update.plan_gone_directories()
-        if os.geteuid() == 0:
-            refuse_to_open(plan, scan, update.recorded, published)
-    finally:
-        published.close()
-        private.close()
-    refuse_taken_places(plan, update.replaced)
-    group_links(plan, update.links.kept)
+
+    def compare(links: Links) -> CopyPlan:
+        plan = CopyPlan(skipped=list(scan.skipped))
+        published, private = TargetTree(published_fd), TargetTree(private_fd)
+        sides = Sides(manifest, journal, published, private)
+        update = _Update(plan, scan, sides, suspect, verified, count_files, links)
+        try:
+            update.plan_directories(standing)
+            if os.geteuid() == 0:
+                refuse_to_open(plan, scan, update.recorded, published)
+        finally:
+            published.close()
+            private.close()
+        refuse_taken_places(plan, update.replaced)
+        return plan
+
+    plan = compare(links := Links())
+    if torn := links.torn():
+        # Some of these were kept before their other names were seen. It is rare: all once more.
+        del plan
+        observer.phase("compare", files=scan.totals.files)
+        count_files = Count(observer, scan.totals.files).add
+        plan = compare(links := Links(torn))
+    group_links(plan, links.kept)
     return plan
 
 
@@ -104,9 +111,20 @@ class _Update:
     suspect: frozenset[str]
     verified: bool
     on_files: Callable[[int], None]
+    links: Links
     recorded: dict[str, Recorded] = field(default_factory=dict)
-    links: Links = field(default_factory=Links)
     replaced: set[str] = field(default_factory=set)
+
+    def plan_directories(self, standing: Mapping[str, Looked]) -> None:
+        """Plan what is to be done to all that the source has, and to what it has no longer.
+
+        ``standing`` are directories that may be passed by, and what was seen of them.
+        """
+        listings = {listing.directory: listing for listing in self.scan.listings}
+        for directory, entry in self.scan.directories.items():
+            looked = standing.get(directory)
+            self.plan_directory(directory, entry, listings.get(directory), looked)
+        self.plan_gone_directories()
 
     def plan_directory(
         self, directory: str, wanted: Entry, listing: Listing | None, looked: Looked | None

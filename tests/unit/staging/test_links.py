@@ -141,3 +141,29 @@ def test_files_without_a_count_of_names_have_one() -> None:
     for copy in copies:
         assert links.stand(entry(copy.name, 7)._replace(nlink=0), copy)
         assert links.stand(copy, entry(copy.name, 7)._replace(nlink=0))
+
+
+@pytest.mark.parametrize(
+    ("seen", "torn"),
+    [
+        ([(1, 10), (1, 10), (2, 20), (2, 20)], set()),
+        ([(2, 10), (1, 10), (1, 20), (2, 20)], {1, 2}),  # exchanged
+        ([(1, 10), (1, 20), (3, 30), (2, 20)], {1, 2}),  # what is split, and what it joins
+        ([(1, 10), (1, 20), (2, 20), (2, 30), (3, 30)], {1, 2, 3}),  # a chain
+        ([(1, 10), (2, 10), (3, 30)], {1, 2}),
+        ([(1, 10), (1, 20), (3, 30)], {1}),
+    ],
+)
+def test_of_links_that_changed_hands_none_stands(
+    seen: list[tuple[int, int]], torn: set[int]
+) -> None:
+    """Files of the source, and of the target, by the names that they have in common."""
+    for order in (seen, seen[::-1]):
+        links = Links()
+        pairs = [(entry("x", source), entry("x", target)) for source, target in order]
+        for source, target in pairs:
+            links.stand(source, target)
+        assert links.torn() == {source.inode for source, _ in pairs if source.ino in torn}
+        again = Links(links.torn())
+        assert [again.stand(*pair) for pair in pairs] == [pair[0].ino not in torn for pair in pairs]
+        assert not again.torn()

@@ -334,6 +334,8 @@ def a_record(name: str = "data", target: str = "/mnt/x/data") -> Record:
         boot_id="b",
         partial=True,
         skipped=(Skipped("\udcfe", "why", failed=True), Skipped("fifo", "a fifo")),
+        failure="it said why",
+        doubtful=True,
     )
 
 

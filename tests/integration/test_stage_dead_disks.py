@@ -1,0 +1,178 @@
+"""A target whose disk fails in mid-copy: what it did not take is never taken for copied."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.errors import HostprepError
+from hostprep.staging.model import StageRequest, Verify
+from hostprep.staging.observer import Silent
+from hostprep.staging.planning import plan_stage
+from hostprep.staging.record.records import folder
+from hostprep.staging.stage import carry_out
+from tests.kit import loops
+from tests.kit.compare import differences
+from tests.kit.failing_fs import Rule, failing_fs
+from tests.kit.stagecraft import hostprep, run_hostprep
+
+pytestmark = pytest.mark.usefixtures("state")
+
+# Sizes and times of files are on the disk before their content is, and are all that a look sees.
+_OPTIONS = ("data=writeback", "nodelalloc")
+
+
+@pytest.fixture
+def source(safe_dir: Path) -> Path:
+    root = safe_dir / "set"
+    for number in range(3000):
+        folder = root / f"folder-{number // 100}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}").write_bytes(random.Random(number).randbytes(9_000))
+    return root
+
+
+@pytest.fixture
+def image(safe_dir: Path) -> Path:
+    loops.make_filesystem(safe_dir / "image", "ext4", 200 << 20)
+    return safe_dir / "image"
+
+
+@pytest.fixture
+def point(safe_dir: Path) -> Iterator[Path]:
+    (safe_dir / "disk").mkdir()
+    yield safe_dir / "disk"
+
+
+class Failure(Silent):
+    """Takes the disk away once a third is copied, all of whose journals, and no more, it has."""
+
+    def __init__(self, point: Path) -> None:
+        self.point = point
+        self.is_over = False
+
+    def progress(self, files: int, size_bytes: int) -> None:
+        if files < 1000 or self.is_over:
+            return
+        for journal in self.point.glob(".hostprep-set/journal.*"):
+            descriptor = os.open(journal, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        loops.cut_off(self.point)
+        self.is_over = True
+
+
+def fail_in_mid_copy(source: Path, point: Path, verify: str) -> HostprepError:
+    request = StageRequest(str(source), "set", str(point), None, verify=Verify(verify))
+    with plan_stage(request, Silent()) as plan, pytest.raises(HostprepError) as caught:
+        carry_out(plan, Failure(point))
+    return caught.value
+
+
+def status() -> dict[str, Any]:
+    (dataset,) = hostprep("status")["datasets"]
+    return dict(dataset)
+
+
+@pytest.mark.parametrize("verify", ["none", "inflight", "readback"])
+def test_copies_of_a_run_whose_disk_failed_are_not_taken_up_unread(
+    verify: str, source: Path, image: Path, point: Path
+) -> None:
+    anew = verify != "readback"
+    with loops.loop_mount(image, point, "ext4", _OPTIONS):
+        failed = fail_in_mid_copy(source, point, verify)
+        assert "nothing was published" in failed.message
+        assert failed.hint is not None and "dmesg" in failed.hint
+        assert ("copies anew" in failed.hint) is anew
+    with loops.loop_mount(image, point, "ext4", _OPTIONS):
+        words = status()
+        assert words["state"] == "interrupted" and words["reason"].startswith("a run failed (")
+        assert os.strerror(errno.EIO) in words["reason"] and "dmesg" in words["hint"]
+        assert ("copies anew" in words["reason"]) is anew
+        line = ("stage", source, "--to", point, "--verify", verify)
+        assert (hostprep(*line, "--dry-run")["copy_files"] == 3000) is anew
+        found = hostprep(*line)
+        assert (found["resumed_files"] == 0) is anew
+    # From the disk, without what the kernel remembers of it.
+    with loops.loop_mount(image, point, "ext4", _OPTIONS):
+        assert differences(source, point / "set", owners=True) == []
+        assert status()["state"] == "staged"
+        assert hostprep(*line)["changed"] is False
+
+
+def test_a_run_that_begins_anew_after_that_and_is_cut_short_is_taken_up(
+    source: Path, image: Path, point: Path
+) -> None:
+    class Stop(Silent):
+        def progress(self, files: int, size_bytes: int) -> None:
+            if files >= 1000:
+                raise KeyboardInterrupt
+
+    with loops.loop_mount(image, point, "ext4", _OPTIONS):
+        fail_in_mid_copy(source, point, "inflight")
+    with loops.loop_mount(image, point, "ext4", _OPTIONS):
+        request = StageRequest(str(source), "set", str(point), None, verify=Verify.INFLIGHT)
+        with plan_stage(request, Silent()) as plan, pytest.raises(KeyboardInterrupt):
+            carry_out(plan, Stop())
+        assert status()["reason"].startswith("a run did not get to its end;")
+        found = hostprep("stage", source, "--to", point, "--verify", "inflight")
+        assert found["resumed_files"] > 0
+        assert differences(source, point / "set", owners=True) == []
+
+
+def test_copies_of_a_run_that_failed_for_another_reason_are_taken_up(
+    source: Path, safe_dir: Path, point: Path
+) -> None:
+    with failing_fs(point, where=safe_dir) as fs:
+        fs.tell(Rule("*/2999", "create", errno.ENOSPC))
+        line = ("stage", source, "--to", fs.mount, "--verify", "inflight", "--readers", "1")
+        assert "is full" in hostprep(*line, expect=1)["error"]["message"]
+        words = status()
+        assert words["state"] == "interrupted"
+        expected = f"a run failed ({os.strerror(errno.ENOSPC)}); the same `hostprep stage` goes on"
+        assert words["reason"] == expected
+        fs.tell()
+        assert hostprep(*line)["resumed_files"] > 0
+        assert differences(source, fs.mount / "set", owners=True) == []
+
+
+def test_why_a_run_failed_is_told_without_names_which_are_not_for_all(
+    source: Path, safe_dir: Path, point: Path
+) -> None:
+    with failing_fs(point, [Rule("*/folder-29", "mkdir", errno.EIO)], where=safe_dir) as fs:
+        done = run_hostprep("stage", source, "--to", fs.mount)
+        assert done.returncode == 1 and "folder-29" in done.stderr
+        record = (folder("set", str(fs.mount / "set")) / "dataset.json").read_text()
+        assert json.loads(record)["failure"] == os.strerror(errno.EIO)
+        assert "folder-29" not in record
+
+
+def test_a_run_that_could_not_stage_all_says_so_in_the_status(
+    source: Path, safe_dir: Path, target: Path
+) -> None:
+    with failing_fs(source, [Rule("*/7", "read", errno.EIO)], where=safe_dir) as fs:
+        failed = hostprep("stage", fs.mount, "--name", "set", "--to", target, expect=1)["error"]
+        assert failed["code"] == "incomplete"
+        words = status()
+        assert words["state"] == "interrupted"
+        assert words["reason"].startswith("a run failed (1 of the source's entries could not be")
+
+
+@pytest.mark.parametrize(("operation", "named"), [("getattr", " (folder-1)"), ("readdir", "")])
+def test_who_waits_for_copies_whose_disk_fails_is_told_in_a_sentence(
+    operation: str, named: str, source: Path, safe_dir: Path, point: Path
+) -> None:
+    with failing_fs(point, where=safe_dir) as fs:
+        hostprep("stage", source, "--to", fs.mount)
+        fs.tell(Rule("/set/folder-1", operation, errno.EIO))
+        error = hostprep("wait", "set", expect=1)["error"]
+        why = f"{fs.mount}/set cannot be looked at: {os.strerror(errno.EIO)}{named}"
+        assert error["message"] == f"set is not ready: {why}"
+        assert "dmesg" in error["hint"]
