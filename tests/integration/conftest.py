@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.host.mounts import read_mounts
+from hostprep.system.state import SYSTEM_STATE_DIR
 from tests.kit import loops
 from tests.kit.needing import mark_folder, need_root
 from tests.kit.stagecraft import make_source
@@ -52,7 +53,11 @@ def private_namespace() -> Path:
         pytest.skip(f"no private mount namespace here: {os.strerror(ctypes.get_errno())}")
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     options = "mode=0755,uid=0,gid=0,nodev"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "hostprep-tests", "/mnt"], check=True)
+    places = ["/mnt"]
+    if SYSTEM_STATE_DIR.exists():  # ordinary users are shown what this machine has on record, too
+        places.append(str(SYSTEM_STATE_DIR))
+    for place in places:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "hostprep-tests", place], check=True)
     return Path("/mnt")
 
 
