@@ -22,6 +22,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.system.access import may_access
 from hostprep.system.acls import ACCESS_ACL
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import NotFlushed
 
 _TEMP_INFIX = ".hostprep-"
@@ -224,10 +225,8 @@ def _parent(path: Path) -> Iterator[int]:
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise _failed(path, "was not written", error) from None
-    try:
+    with closing_fd(directory):
         yield directory
-    finally:
-        os.close(directory)
 
 
 @contextmanager

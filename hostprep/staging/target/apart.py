@@ -10,6 +10,7 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import lies_in, mount_of, read_mounts
 from hostprep.staging.record.records import Record
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.descriptors import closing_fd
 
 # How long a source may take to say where it lies, which a dead network mount never does.
 _PATIENCE_SECONDS = 2.0
@@ -85,11 +86,9 @@ def origin_of(path: str) -> tuple[str, str] | None:
             rest = f"/{name}{rest}"
         except OSError:
             return None
-    try:
+    with closing_fd(descriptor):
         mount = mount_of(descriptor, read_mounts())
         real = os.readlink(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
     if mount is None or not lies_in(real, mount.target):
         return None
     below = real[len(mount.target.rstrip("/")) :].rstrip("/")

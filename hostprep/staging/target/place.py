@@ -29,6 +29,7 @@ from hostprep.host.mounts import (
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.apart import origin_of
 from hostprep.staging.target.owned import private_name
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.files import new_file_obstacle
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
@@ -62,18 +63,14 @@ def open_parent(path: str, *, make: bool = False) -> int:
             )
         return descriptor
     above, name = os.path.split(path)
-    above_fd = open_parent(above, make=True)
-    try:
+    with closing_fd(open_parent(above, make=True)) as above_fd:
         try:
-            os.mkdir(name, dir_fd=above_fd)
-        except FileExistsError:
-            pass
-        return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
-    except OSError as error:
-        error.filename = path  # which of the directories, and not the last word of its path
-        raise
-    finally:
-        os.close(above_fd)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=above_fd)
+            return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
+        except OSError as error:
+            error.filename = path  # which of the directories, and not the last word of its path
+            raise
 
 
 def standing_directory(path: str) -> str:
@@ -191,18 +188,15 @@ def moved_refusal(record: Record) -> Refused | None:
 def locked_refusal(parent: str) -> Refused | None:
     """Refuse to look for copies where names are encrypted: none is found, and all are there."""
     standing = standing_directory(parent)
-    with contextlib.suppress(OSError):  # not to be read: others tell of that
-        descriptor = os.open(standing, DIRECTORY_FLAGS)
-        try:
-            if is_locked(descriptor):
-                return Refused(
-                    f"{standing} is encrypted, and its key is not there: what is in it cannot be"
-                    " told; nothing was changed.",
-                    f"unlock it (fscrypt unlock {shlex.quote(standing)}) and run the same command"
-                    " again",
-                )
-        finally:
-            os.close(descriptor)
+    # Not to be read: others tell of that.
+    with contextlib.suppress(OSError), closing_fd(os.open(standing, DIRECTORY_FLAGS)) as descriptor:
+        if is_locked(descriptor):
+            return Refused(
+                f"{standing} is encrypted, and its key is not there: what is in it cannot be"
+                " told; nothing was changed.",
+                f"unlock it (fscrypt unlock {shlex.quote(standing)}) and run the same command"
+                " again",
+            )
     return None
 
 
@@ -292,9 +286,7 @@ def mount_below(path: str) -> Mount | None:
             path = os.path.dirname(path)
         except OSError:
             return None
-    try:
+    with closing_fd(descriptor):
         mounts = read_mounts()
         mount = mount_of(descriptor, mounts)
         return None if mount is None else without_binds_in_place(mount, mounts)
-    finally:
-        os.close(descriptor)

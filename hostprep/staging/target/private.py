@@ -31,6 +31,7 @@ from hostprep.staging.target.owned import (
     read_info,
 )
 from hostprep.staging.tree import walk
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
     empty_tree,
@@ -233,20 +234,14 @@ def _forget_default_acl(descriptor: int) -> None:
 
 def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
     """Return (bytes, inodes) that a data set's private directory takes, (0, 0) without one."""
-    try:
-        descriptor = os.open(private_name(dataset), DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except OSError:
-        return 0, 0
     size_bytes = inodes = 0
-    try:
-        for _, entries in walk(descriptor):
-            for entry in map(Entry._make, entries):
-                inodes += 1
-                size_bytes += entry.blocks * 512 // max(1, entry.nlink)  # some FUSE: 0
-    except OSError:
-        pass  # what cannot be looked at is not counted on
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):  # what cannot be looked at is not counted on
+        name = private_name(dataset)
+        with closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as descriptor:
+            for _, entries in walk(descriptor):
+                for entry in map(Entry._make, entries):
+                    inodes += 1
+                    size_bytes += entry.blocks * 512 // max(1, entry.nlink)  # some FUSE: 0
     return size_bytes, inodes
 
 
@@ -258,10 +253,8 @@ def sweep(parent_fd: int, target: str) -> None:
     descriptor = open_own(parent_fd, target)
     if descriptor is None:
         return
-    try:
+    with closing_fd(descriptor):
         remove_opened(parent_fd, private_name(os.path.basename(target)), descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_opened(parent_fd: int, name: str, descriptor: int) -> bool:

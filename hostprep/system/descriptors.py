@@ -1,0 +1,16 @@
+"""Open descriptors, closed after the body that uses them, as ``contextlib.closing`` has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def closing_fd(descriptor: int) -> Iterator[int]:
+    """Yield ``descriptor``, and close it after the body, however that ends."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
