@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host import fiemap
-from hostprep.system.descriptors import closing_fd
+from hostprep.system.descriptors import closed_on_error, closing_fd
 from hostprep.system.page_cache import open_untouched
 from hostprep.units import KIB, MIB
 
@@ -122,19 +122,16 @@ def open_existing(path: str, multiple_bytes: int) -> Layout:
     OSError where it cannot be read, or where something else, such as a FIFO, is there by now.
     """
     fd = os.open(path, _READ)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+    with closed_on_error(fd):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
     return _layout(fd, path, status.st_size // multiple_bytes * multiple_bytes)
 
 
 def _layout(fd: int, path: str, size_bytes: int) -> Layout:
-    try:
+    with closed_on_error(fd):
         return Layout(fd, path, size_bytes, has_holes(fd, size_bytes))
-    except BaseException:
-        os.close(fd)
-        raise
 
 
 def has_holes(fd: int, size_bytes: int) -> bool:

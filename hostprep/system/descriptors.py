@@ -14,3 +14,13 @@ def closing_fd(descriptor: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def closed_on_error(descriptor: int) -> Iterator[None]:
+    """Close ``descriptor`` where the body raises; else it is for whoever it is handed to."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise

@@ -12,7 +12,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from hostprep.system.descriptors import closing_fd
+from hostprep.system.descriptors import closed_on_error, closing_fd
 from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
 
 # What probe and verify make in a folder that they measure, for as long as they do.
@@ -41,16 +41,15 @@ def make_own(parent_fd: int, name: str) -> int:
         with contextlib.suppress(OSError):
             os.rmdir(name, dir_fd=parent_fd)
         raise
-    try:
-        ours = _is_ours(descriptor)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            remove_directory(parent_fd, name, descriptor)
-        os.close(descriptor)
-        raise
-    if not ours:
-        os.close(descriptor)
-        raise _taken(name)
+    with closed_on_error(descriptor):
+        try:
+            ours = _is_ours(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_directory(parent_fd, name, descriptor)
+            raise
+        if not ours:
+            raise _taken(name)
     return descriptor
 
 

@@ -12,7 +12,6 @@ import stat
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.limits import open_files
@@ -54,12 +53,7 @@ class DirCache:
     def __enter__(self) -> DirCache:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def fd(self, path: str) -> int:
