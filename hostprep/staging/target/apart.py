@@ -76,16 +76,9 @@ def origin_of(path: str) -> tuple[str, str] | None:
 
     None where it cannot be told. Of a path that is not there, the rest counts by its names.
     """
-    rest = ""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            break
-        except FileNotFoundError:
-            path, name = os.path.split(path)
-            rest = f"/{name}{rest}"
-        except OSError:
-            return None
+    descriptor, rest = open_standing(path)
+    if descriptor is None:
+        return None
     with closing_fd(descriptor):
         mount = mount_of(descriptor, read_mounts())
         real = os.readlink(f"/proc/self/fd/{descriptor}")
@@ -93,6 +86,22 @@ def origin_of(path: str) -> tuple[str, str] | None:
         return None
     below = real[len(mount.target.rstrip("/")) :].rstrip("/")
     return mount.device, f"{mount.root.rstrip('/')}{below}{rest}" or "/"
+
+
+def open_standing(path: str) -> tuple[int | None, str]:
+    """Open a path, or the nearest above it that is there, as O_PATH; return the rest of it, too.
+
+    None in place of a descriptor where that cannot be opened.
+    """
+    rest = ""
+    while True:
+        try:
+            return os.open(path, os.O_PATH | os.O_CLOEXEC), rest
+        except FileNotFoundError:
+            path, name = os.path.split(path)
+            rest = f"/{name}{rest}"
+        except OSError:
+            return None, rest
 
 
 def _holds(folder: str, path: str) -> bool:

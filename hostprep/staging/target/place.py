@@ -27,7 +27,7 @@ from hostprep.host.mounts import (
     without_binds_in_place,
 )
 from hostprep.staging.record.records import Record
-from hostprep.staging.target.apart import origin_of
+from hostprep.staging.target.apart import open_standing, origin_of
 from hostprep.staging.target.owned import private_name
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.files import new_file_obstacle
@@ -278,14 +278,9 @@ def mount_below(path: str) -> Mount | None:
 
     In a service that has ReadWritePaths= it is the same as outside of it.
     """
-    while True:
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            break
-        except FileNotFoundError:
-            path = os.path.dirname(path)
-        except OSError:
-            return None
+    descriptor, _ = open_standing(path)
+    if descriptor is None:
+        return None
     with closing_fd(descriptor):
         mounts = read_mounts()
         mount = mount_of(descriptor, mounts)
