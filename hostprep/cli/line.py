@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from typing import Any, Self
+from typing import Self
 
 from hostprep.cli.output import draw, printable, takes_escapes
 
@@ -31,7 +31,7 @@ class Line:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *args: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._write("")
 
     def write(self, text: str) -> None:

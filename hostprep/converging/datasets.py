@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from os.path import dirname
 
-from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
+from hostprep.converging.model import Change, Kind, ObjectPlan, Staged
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, NoRoom, Refused
 from hostprep.host.cpu import usable_cpus
@@ -178,11 +178,10 @@ def _plan_dataset(
     look: DatasetLook, name: str, problem: HostprepError | None, feeder: str | None
 ) -> ObjectPlan:
     if problem is not None:
-        refusal = Problem.of(Kind.DATASET, name, problem)
-        return ObjectPlan(Kind.DATASET, name, warnings=look.warnings, refusal=refusal)
+        return ObjectPlan.refused(Kind.DATASET, name, problem, look.warnings)
     if look.action is None:
-        kept = Unchanged(Kind.DATASET, name, f"{look.target} is {look.reason}")
-        return ObjectPlan(Kind.DATASET, name, unchanged=(kept,), warnings=look.warnings)
+        reason = f"{look.target} is {look.reason}"
+        return ObjectPlan.kept(Kind.DATASET, name, reason, look.warnings)
     assert look.request is not None
     after = [(Kind.VOLUME, look.spec.volume)] if look.spec.volume else []
     if feeder is not None:

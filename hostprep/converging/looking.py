@@ -32,6 +32,7 @@ from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import open_parent, standing_directory
 from hostprep.staging.target.private import is_there
 from hostprep.staging.untouched import readers_of_names
+from hostprep.system.descriptors import closing_fd
 from hostprep.units import format_count
 
 
@@ -228,14 +229,13 @@ def _left_beside(request: StageRequest) -> str | None:
 
     What is not this user's stays, and so does what is on a file system that is read-only.
     """
-    with contextlib.suppress(OSError, Refused):
-        parent_fd = open_parent(request.parent)
-        try:
-            fixed = os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY
-            if not fixed and is_there(parent_fd, request.target):
-                return os.path.join(request.parent, private_name(request.name))
-        finally:
-            os.close(parent_fd)
+    with (
+        contextlib.suppress(OSError, Refused),
+        closing_fd(open_parent(request.parent)) as parent_fd,
+    ):
+        fixed = os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY
+        if not fixed and is_there(parent_fd, request.target):
+            return os.path.join(request.parent, private_name(request.name))
     return None
 
 

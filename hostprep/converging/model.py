@@ -106,6 +106,21 @@ class ObjectPlan:
     task: Task | None = None
     after: tuple[tuple[Kind, str], ...] = ()
 
+    @classmethod
+    def kept(
+        cls, kind: Kind, subject: str, reason: str, warnings: tuple[str, ...] = ()
+    ) -> ObjectPlan:
+        """Return the plan of an object that is left as it is."""
+        unchanged = (Unchanged(kind, subject, reason),)
+        return cls(kind, subject, unchanged=unchanged, warnings=warnings)
+
+    @classmethod
+    def refused(
+        cls, kind: Kind, subject: str, error: HostprepError, warnings: tuple[str, ...] = ()
+    ) -> ObjectPlan:
+        """Return the plan of an object with which nothing may be done."""
+        return cls(kind, subject, warnings=warnings, refusal=Problem.of(kind, subject, error))
+
     @property
     def key(self) -> tuple[Kind, str]:
         """What names the object among all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.converging.model import Change, Kind, ObjectPlan
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.observer import Observer
@@ -96,11 +96,9 @@ def _plan_package(name: str, facts: PackageFacts) -> ObjectPlan:
             " nothing was changed.",
             "install it yourself, and take it out of `packages`",
         )
-        refusal = Problem.of(Kind.PACKAGE, name, refused)
-        return ObjectPlan(Kind.PACKAGE, name, refusal=refusal)
+        return ObjectPlan.refused(Kind.PACKAGE, name, refused)
     if name in facts.installed:
-        there = Unchanged(Kind.PACKAGE, name, "it is installed")
-        return ObjectPlan(Kind.PACKAGE, name, unchanged=(there,))
+        return ObjectPlan.kept(Kind.PACKAGE, name, "it is installed")
     change = Change(Kind.PACKAGE, name, f"install it with {facts.manager}", "it is not installed")
     task = PackageTask(facts.manager, name)
     return ObjectPlan(Kind.PACKAGE, name, changes=(change,), task=task)

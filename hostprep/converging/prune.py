@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.converging.model import Change, Kind, ObjectPlan, Unchanged
 from hostprep.converging.volume_changes import change_of
 from hostprep.converging.volumes import Freed
 from hostprep.dataclass import dataclass
@@ -275,12 +275,11 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
 def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> ObjectPlan:
     target = record.target  # the spec may have its name for another
     if plan is None:
-        told = Unchanged(Kind.DATASET, target, f"{_WHY}: --prune removes it")
-        return ObjectPlan(Kind.DATASET, target, unchanged=(told,))
+        return ObjectPlan.kept(Kind.DATASET, target, f"{_WHY}: --prune removes it")
     if isinstance(plan, UnstagePlan) and plan.foreign:
         plan = _foreign(plan)
     if isinstance(plan, HostprepError):
-        return ObjectPlan(Kind.DATASET, target, refusal=Problem.of(Kind.DATASET, target, plan))
+        return ObjectPlan.refused(Kind.DATASET, target, plan)
     action = f"remove its {format_count(plan.files, 'entry')}"
     if not (plan.published or plan.hidden):
         action = "forget it, since it is not there"
@@ -291,9 +290,9 @@ def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> O
 def _plan_damaged(kind: Kind, name: str, error: HostprepError, *, prune: bool) -> ObjectPlan:
     """Leave alone what nobody can tell; but to prune all the rest and say "done" would be a lie."""
     if prune:
-        return ObjectPlan(kind, name, refusal=Problem.of(kind, name, error))
-    told = Unchanged(kind, name, f"{error.message.removesuffix('.')}; whatever it is of is left")
-    return ObjectPlan(kind, name, unchanged=(told,))
+        return ObjectPlan.refused(kind, name, error)
+    reason = f"{error.message.removesuffix('.')}; whatever it is of is left"
+    return ObjectPlan.kept(kind, name, reason)
 
 
 def _foreign(plan: UnstagePlan) -> Refused:
@@ -312,12 +311,11 @@ def _plan_volume(
     path: str, plan: UnmountPlan | HostprepError | None, leftovers: Leftovers
 ) -> ObjectPlan:
     if plan is None:
-        told = Unchanged(Kind.VOLUME, path, f"{_WHY}: --prune removes it")
-        return ObjectPlan(Kind.VOLUME, path, unchanged=(told,))
+        return ObjectPlan.kept(Kind.VOLUME, path, f"{_WHY}: --prune removes it")
     if isinstance(plan, UnmountPlan) and plan.refusal is not None:
         plan = plan.refusal
     if isinstance(plan, HostprepError):
-        return ObjectPlan(Kind.VOLUME, path, refusal=Problem.of(Kind.VOLUME, path, plan))
+        return ObjectPlan.refused(Kind.VOLUME, path, plan)
     inside = [
         (Kind.DATASET, record.target)
         for record, _ in leftovers.datasets

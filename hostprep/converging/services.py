@@ -8,7 +8,7 @@ from dataclasses import field
 
 from hostprep.converging.boot_facts import BootFacts, gather_boot
 from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
-from hostprep.converging.model import Kind, ObjectPlan, Unchanged
+from hostprep.converging.model import Kind, ObjectPlan
 from hostprep.dataclass import dataclass
 from hostprep.spec import DatasetSpec
 from hostprep.staging.observer import Observer
@@ -108,9 +108,7 @@ def plan_services(
 
 def _left(step: BootStep, why: str) -> ObjectPlan:
     reason = f"{step.unit} is left as it is while {why}"
-    return ObjectPlan(
-        Kind.BOOT, step.subject, unchanged=(Unchanged(Kind.BOOT, step.subject, reason),)
-    )
+    return ObjectPlan.kept(Kind.BOOT, step.subject, reason)
 
 
 def _object(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from hostprep.converging.model import Kind, ObjectPlan, Problem, Unchanged
+from hostprep.converging.model import Kind, ObjectPlan, Unchanged
 from hostprep.converging.volume_changes import explained_change
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, NoRoom, Refused
@@ -125,8 +125,7 @@ def plan_volumes(
         path = look.spec.path
         if look.facts is None:
             assert look.problem is not None
-            refusal = Problem.of(Kind.VOLUME, path, look.problem)
-            plans.append(ObjectPlan(Kind.VOLUME, path, refusal=refusal))
+            plans.append(ObjectPlan.refused(Kind.VOLUME, path, look.problem))
             continue
         wanted = needs.get(path, ())
         facts = replace(
@@ -253,7 +252,7 @@ def _object(
 ) -> ObjectPlan:
     path = facts.path
     if refused is not None:
-        return ObjectPlan(Kind.VOLUME, path, refusal=Problem.of(Kind.VOLUME, path, refused))
+        return ObjectPlan.refused(Kind.VOLUME, path, refused)
     unchanged = [
         Unchanged(Kind.FSTAB, path, each.reason)
         if each.subject == "fstab"

@@ -23,6 +23,7 @@ from hostprep.host.block_device import (
 )
 from hostprep.host.mounts import Mount, mount_containing, mount_of, read_mounts
 from hostprep.host.reading import read_lines
+from hostprep.system.descriptors import closing_fd
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs",
                       "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
@@ -121,11 +122,9 @@ def _real(path: str, mounts: Iterable[Mount]) -> tuple[str, Mount | None]:
             f"{path} cannot be looked at: {error.strerror}.", reading_hint(error)
         ) from None
     mounts = tuple(mounts)
-    try:
+    with closing_fd(descriptor):
         # The second look is for what the automounter has mounted just now.
         mount = mount_of(descriptor, mounts) or mount_of(descriptor, read_mounts())
-    finally:
-        os.close(descriptor)
     return real, mount or mount_containing(real, mounts)
 
 

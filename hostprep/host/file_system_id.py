@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hostprep.host.block import PathStorage, is_remote
 from hostprep.host.boot import boot_id
+from hostprep.system.descriptors import closing_fd
 
 # _IOR(0x15, 0, struct fsuuid2), since Linux 6.9: a length in one byte, and up to 16 of a UUID.
 _FS_IOC_GETFSUUID = 0x80111500
@@ -59,15 +60,10 @@ def _realm(identity: str) -> list[str]:
 
 def _uuid(path: str) -> str | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        with closing_fd(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as descriptor:
+            answer = fcntl.ioctl(descriptor, _FS_IOC_GETFSUUID, bytes(_ANSWER.size))
+    except OSError:  # it cannot be opened; an older kernel, or a file system without one
         return None
-    try:
-        answer = fcntl.ioctl(descriptor, _FS_IOC_GETFSUUID, bytes(_ANSWER.size))
-    except OSError:  # an older kernel, or a file system without one
-        return None
-    finally:
-        os.close(descriptor)
     length, uuid = _ANSWER.unpack(answer)
     known: bytes = uuid[:length]
     return known.hex() if any(known) else None

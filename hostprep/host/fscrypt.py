@@ -12,6 +12,8 @@ import os
 import shlex
 import struct
 
+from hostprep.system.descriptors import closing_fd
+
 # What the hint of what is locked begins with.
 UNLOCK = "unlock it"
 
@@ -33,14 +35,12 @@ def locked_out(path: str) -> tuple[str, str] | None:
     folder = path
     while folder and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        descriptor = os.open(folder or os.curdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with closing_fd(os.open(folder or os.curdir, flags)) as descriptor:
+            how = how_locked(descriptor)
     except OSError:
         return None
-    try:
-        how = how_locked(descriptor)
-    finally:
-        os.close(descriptor)
     if how is None:
         return None
     said = f"is {how}" if folder == path else f"lies below {folder}, which is {how}"

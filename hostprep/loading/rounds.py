@@ -1,6 +1,10 @@
-"""How many batches a probe takes: for those who plan probes, and for the child that times them."""
+"""How many batches a probe takes, and how sure a mean is: for who plans probes, and who times."""
 
 from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
 
 _LEAST_BATCHES = 8
 _LEAST_ALONE = 3
@@ -20,3 +24,11 @@ def least_batches(workers: int) -> int:
     Without workers they come one by one, and where they come slowly three tell enough.
     """
     return max(_LEAST_BATCHES, LEAST_ROUNDS * workers) if workers else _LEAST_ALONE
+
+
+def relative_standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean over that mean; of a single value nobody knows it."""
+    if len(values) < 2:
+        return None
+    mean = statistics.fmean(values)
+    return statistics.stdev(values) / mean / math.sqrt(len(values)) if mean else None

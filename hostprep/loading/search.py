@@ -16,6 +16,7 @@ from hostprep.dataclass import dataclass
 from hostprep.loading.curve import Curve
 from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.model import FailedProbe, Probe
+from hostprep.loading.rounds import relative_standard_error
 
 STOP_GAIN = 0.05
 AGREES = 0.15
@@ -265,11 +266,8 @@ def _process_error(probes: Sequence[Probe]) -> float:
 
 
 def _mean_error(probes: Sequence[Probe]) -> float:
-    """Return the standard error of the mean of probes over that mean; 0 of a single one."""
-    rates = [probe.undisturbed_samples_per_s for probe in probes]
-    if len(rates) < 2:
-        return 0.0
-    return statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(len(rates))
+    """Return the relative standard error of the mean rate of probes; 0 of a single one."""
+    return relative_standard_error([probe.undisturbed_samples_per_s for probe in probes]) or 0.0
 
 
 def feeds(point: Point, gpu_rate: float | None) -> bool:

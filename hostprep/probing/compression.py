@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 
 from hostprep.host import fiemap
+from hostprep.system.descriptors import closing_fd
 
 # Of these no program is told which files are. btrfs, f2fs, bcachefs and ntfs3 mark the extents.
 _UNTOLD = frozenset({"zfs", "squashfs", "erofs"})
@@ -30,13 +31,8 @@ def kept_compressed(fstype: str, paths: Iterable[str], seconds: float) -> bool:
 
 def _encoded(path: str) -> bool:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with closing_fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
+            extents = fiemap.extents(fd, sync=False)
     except OSError:
         return False  # gone, or not ours to read
-    try:
-        extents = fiemap.extents(fd, sync=False)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
     return any(extent.flags & fiemap.ENCODED for extent in extents or ())

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.own_directory import PROBE_PREFIX, make_own
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in, remove_directory, remove_tree
 
@@ -75,11 +76,8 @@ class OwnFolder:
         """
         os.mkdir(name, 0o700, dir_fd=self.fd)
         try:
-            descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=self.fd)
-            try:
+            with closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=self.fd)) as descriptor:
                 yield descriptor
-            finally:
-                os.close(descriptor)
         finally:
             with suppress(OSError):
                 remove_tree(self.fd, name)
@@ -94,8 +92,7 @@ def own_folder(parent: Path) -> Iterator[OwnFolder]:
     Names are numbered, so that what killed runs left is found without listing a folder of a million
     files.
     """
-    parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as parent_fd:
         before = os.fstat(parent_fd)
         name, descriptor, lock = _take(parent_fd)
         folder = OwnFolder(parent / name, descriptor)
@@ -104,16 +101,12 @@ def own_folder(parent: Path) -> Iterator[OwnFolder]:
             yield folder
         finally:
             unchanged = made is not None and _mtime_ns(parent_fd) == made
-            try:
+            with closing_fd(descriptor):
                 folder.moved = not _remove(parent_fd, name, descriptor, lock)
                 folder.stays = _is_called(parent_fd, name, descriptor)
-            finally:
-                os.close(descriptor)
             if unchanged:
                 with suppress(OSError):  # not ours to set
                     os.utime(parent_fd, ns=(before.st_atime_ns, before.st_mtime_ns))
-    finally:
-        os.close(parent_fd)
 
 
 def remove_left(parent: Path) -> bool:
@@ -125,7 +118,7 @@ def remove_left(parent: Path) -> bool:
         parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
-    try:
+    with closing_fd(parent_fd):
         for look in range(_LOOKS):
             time.sleep(_LOOK_AGAIN_SECONDS if look else 0)
             for name in _names():
@@ -133,8 +126,6 @@ def remove_left(parent: Path) -> bool:
             if not any(_is_there(parent_fd, name) for name in _names()):
                 return True
         return False
-    finally:
-        os.close(parent_fd)
 
 
 def _is_there(parent_fd: int, name: str) -> bool:
@@ -231,17 +222,14 @@ def _lock(folder_fd: int, flags: int) -> int | None:
 
 def _remove_stale(parent_fd: int, name: str, ours: tuple[int, int]) -> None:
     """Remove the folder if a killed run left it: it looks as ``ours`` do, and its lock is free."""
-    try:
-        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except OSError:
-        return  # there is none, or it is no folder, or not ours
-    try:
+    # There is none, or it is no folder, or not ours; or a file system without locks, or one that
+    # fails right now.
+    with (
+        suppress(OSError),
+        closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as descriptor,
+    ):
         if _look(descriptor) == ours:
             _remove_abandoned(parent_fd, name, descriptor)
-    except OSError:
-        pass  # a file system without locks, or one that fails right now
-    finally:
-        os.close(descriptor)
 
 
 def _remove_abandoned(parent_fd: int, name: str, descriptor: int) -> None:

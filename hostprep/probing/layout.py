@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host import fiemap
+from hostprep.system.descriptors import closed_on_error, closing_fd
 from hostprep.system.page_cache import open_untouched
 from hostprep.units import KIB, MIB
 
@@ -71,8 +72,7 @@ def write_file(
     written = 0
     name = path if at is None else path.name
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, 0o600, dir_fd=at)
-    try:
+    with closing_fd(os.open(name, flags, 0o600, dir_fd=at)) as fd:
         direct = _set_direct(fd, on=True)
         with mmap.mmap(-1, _CHUNK_BYTES) as chunk:  # a mapping is aligned, as direct I/O wants it
             chunk[:] = os.urandom(_CHUNK_BYTES)
@@ -103,8 +103,6 @@ def write_file(
         written = written // 4096 * 4096
         os.ftruncate(fd, written)
         os.fsync(fd)
-    finally:
-        os.close(fd)
     # Opened anew: some FUSE store a file only once nobody has it open for writing.
     fd = os.open(name, _READ, dir_fd=at)
     return _layout(fd, str(path), written)
@@ -124,19 +122,16 @@ def open_existing(path: str, multiple_bytes: int) -> Layout:
     OSError where it cannot be read, or where something else, such as a FIFO, is there by now.
     """
     fd = os.open(path, _READ)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+    with closed_on_error(fd):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
     return _layout(fd, path, status.st_size // multiple_bytes * multiple_bytes)
 
 
 def _layout(fd: int, path: str, size_bytes: int) -> Layout:
-    try:
+    with closed_on_error(fd):
         return Layout(fd, path, size_bytes, has_holes(fd, size_bytes))
-    except BaseException:
-        os.close(fd)
-        raise
 
 
 def has_holes(fd: int, size_bytes: int) -> bool:
@@ -147,17 +142,12 @@ def has_holes(fd: int, size_bytes: int) -> bool:
 
 def reads_directly(path: str) -> bool:
     """Return whether the file can be read past the page cache, by doing it."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT
     try:
-        fd = open_untouched(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-    except OSError:
-        return False
-    try:
-        with mmap.mmap(-1, 4096) as page:
+        with closing_fd(open_untouched(path, flags)) as fd, mmap.mmap(-1, 4096) as page:
             return os.preadv(fd, [page], 0) > 0
     except OSError:
         return False
-    finally:
-        os.close(fd)
 
 
 def _stamp(chunk: mmap.mmap, offset: int) -> None:

@@ -22,6 +22,7 @@ from hostprep.errors import HostprepError
 from hostprep.probing.model import SLOWEST_BYTES_PER_S
 from hostprep.probing.pass_rates import Pass, Told, lasting, together
 from hostprep.system import page_cache
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.forking import NoProcess
 from hostprep.system.parent import die_with_parent
 from hostprep.units import MIB
@@ -189,11 +190,8 @@ def refusal(names: Sequence[str], seconds: float) -> str | None:
             break
         tried += 1
         try:
-            fd = page_cache.open_untouched(name, _OPEN)
-            try:
+            with closing_fd(page_cache.open_untouched(name, _OPEN)) as fd:
                 os.read(fd, 1)
-            finally:
-                os.close(fd)
         except OSError as error:
             refused += 1
             words = error.strerror or str(error)

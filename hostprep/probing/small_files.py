@@ -22,6 +22,7 @@ from hostprep.probing.pass_rates import Pass, line_through, percentiles
 from hostprep.probing.readers import BUFFER_BYTES, read_whole_files
 from hostprep.probing.timing import CAUTION, only
 from hostprep.system import page_cache
+from hostprep.system.descriptors import closing_fd
 from hostprep.units import KIB, MIB, format_number, format_seconds
 
 # Half of them are for each of two passes, of which a rate wants 20.
@@ -76,16 +77,13 @@ def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
         start = chance.randrange(MIB)
         name = f"{len(names):05d}"
         try:
-            fd = os.open(name, _CREATE, 0o600, dir_fd=at)
-            try:
+            with closing_fd(os.open(name, _CREATE, 0o600, dir_fd=at)) as fd:
                 os.write(fd, pool[start : start + size])
                 if len(names) % 64 == 0:
                     os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
                 # It begins to be written out: who takes it out of memory later need not wait.
                 with suppress(OSError):
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(fd)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or len(names) < FEWEST_FILES:
                 raise

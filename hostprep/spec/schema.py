@@ -11,83 +11,45 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from hostprep.spec import fields
 
+
+def _any_of(*kinds: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": list(kinds)})
+
+
+def _text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": pattern}
+
+
 # Editors read YAML 1.2, where `size: 1048576` and `mode: 0755` are numbers; we take their text. It
 # is in quotes where `hostprep provision` wrote the file.
-_NUMBER_OR = {"type": "integer", "minimum": 1}
-Size = Annotated[
-    str,
-    BeforeValidator(fields.size),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": fields.SIZE_PATTERN}, _NUMBER_OR]}),
-]
+_COUNT = {"type": "integer", "minimum": 1}
+_UID = {"type": "integer", "minimum": 0}
+_ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
+_FROM_ZERO = {"type": "number", "minimum": 0}
+
+Size = Annotated[str, BeforeValidator(fields.size), _any_of(_text(fields.SIZE_PATTERN), _COUNT)]
 Rate = Annotated[
-    int,
-    BeforeValidator(fields.rate_bytes),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": fields.RATE_PATTERN}, _NUMBER_OR]}),
+    int, BeforeValidator(fields.rate_bytes), _any_of(_text(fields.RATE_PATTERN), _COUNT)
 ]
-Mode = Annotated[
-    int,
-    BeforeValidator(fields.mode),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": fields.MODE_PATTERN}, _NUMBER_OR]}),
-]
+Mode = Annotated[int, BeforeValidator(fields.mode), _any_of(_text(fields.MODE_PATTERN), _COUNT)]
 Samples = Annotated[
-    float,
-    BeforeValidator(fields.samples),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": fields.SAMPLES_PATTERN},
-            ]
-        }
-    ),
+    float, BeforeValidator(fields.samples), _any_of(_ABOVE_ZERO, _text(fields.SAMPLES_PATTERN))
 ]
-Count = Annotated[
-    int,
-    BeforeValidator(fields.count),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": fields.COUNT_PATTERN}, _NUMBER_OR]}),
-]
+Count = Annotated[int, BeforeValidator(fields.count), _any_of(_text(fields.COUNT_PATTERN), _COUNT)]
 Flag = Annotated[bool, BeforeValidator(fields.flag)]
-Owner = Annotated[
-    str,
-    BeforeValidator(fields.owner),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": fields.OWNER_PATTERN},
-                {"type": "integer", "minimum": 0},
-            ]
-        }
-    ),
-]
+Owner = Annotated[str, BeforeValidator(fields.owner), _any_of(_text(fields.OWNER_PATTERN), _UID)]
 Huge = Annotated[
     str,
     BeforeValidator(fields.huge),
     WithJsonSchema({"type": "string", "enum": list(fields.HUGE_VALUES)}),
 ]
-Target = Annotated[
-    str, BeforeValidator(fields.target), WithJsonSchema({"type": "string", "pattern": "^/"})
-]
+Target = Annotated[str, BeforeValidator(fields.target), WithJsonSchema(_text("^/"))]
 Source = Annotated[
-    str,
-    BeforeValidator(fields.source),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": "^[^~$]"}, {"type": "number"}]}),
+    str, BeforeValidator(fields.source), _any_of(_text("^[^~$]"), {"type": "number"})
 ]
-Name = Annotated[
-    str,
-    BeforeValidator(fields.name),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": "^[^-./][^/]*$"},
-                {"type": "number", "minimum": 0},
-            ]
-        }
-    ),
-]
+Name = Annotated[str, BeforeValidator(fields.name), _any_of(_text("^[^-./][^/]*$"), _FROM_ZERO)]
 Package = Annotated[
-    str,
-    BeforeValidator(fields.package),
-    WithJsonSchema({"type": "string", "pattern": fields.PACKAGE_PATTERN}),
+    str, BeforeValidator(fields.package), WithJsonSchema(_text(fields.PACKAGE_PATTERN))
 ]
 
 

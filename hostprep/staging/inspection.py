@@ -25,6 +25,7 @@ from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import Record, manifest_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.tree import entry_at
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.own_directory import is_own
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in
 
@@ -250,17 +251,13 @@ def _from_anywhere(known: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorde
 
 @contextmanager
 def _opened_target(record: Record) -> Iterator[int]:
-    parent_fd = os.open(os.path.dirname(record.target), DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
-    try:
-        descriptor = open_published(parent_fd, os.path.basename(record.target))
-    finally:
-        os.close(parent_fd)
+    parent, name = os.path.split(record.target)
+    with closing_fd(os.open(parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)) as parent_fd:
+        descriptor = open_published(parent_fd, name)
     if descriptor is None:
         raise HostprepError(f"{record.target} is not there")
-    try:
+    with closing_fd(descriptor):
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _manifest(record: Record) -> ManifestIndex:

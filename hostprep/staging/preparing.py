@@ -30,6 +30,7 @@ from hostprep.staging.target.place import check_in_volume, open_parent
 from hostprep.staging.target.private import PrivateDir, is_there, prepare
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
+from hostprep.system.descriptors import closed_on_error
 from hostprep.volumes.apply import AppliedVolume, Overtaken, apply_volume
 from hostprep.volumes.facts import gather
 from hostprep.volumes.plan import VolumePlan, plan_volume
@@ -66,12 +67,9 @@ def open_target(plan: StagePlan) -> int:
     """Open what the data set is to lie in; an error where that is not the plan's volume."""
     parent = plan.request.parent
     descriptor = open_parent(parent, make=plan.volume is None)
-    try:
+    with closed_on_error(descriptor):
         if plan.volume is not None:
             check_in_volume(descriptor, parent)
-    except BaseException:
-        os.close(descriptor)
-        raise
     return descriptor
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from hostprep.staging.plans.space import (
 )
 from hostprep.staging.target.place import open_parent
 from hostprep.staging.target.private import footprint
+from hostprep.system.descriptors import closing_fd
 from hostprep.units import PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.budget import arithmetic
 from hostprep.volumes.model import INODE_BYTES, RamBudget
@@ -87,10 +87,8 @@ def _left_behind(plan: StagePlan) -> tuple[int, int]:
         parent_fd = open_parent(plan.request.parent)
     except FileNotFoundError:
         return 0, 0
-    try:
+    with closing_fd(parent_fd):
         return footprint(parent_fd, plan.request.name)
-    finally:
-        os.close(parent_fd)
 
 
 def room_for_all(shares: Sequence[Share]) -> Refused | None:

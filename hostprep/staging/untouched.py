@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,22 +23,20 @@ from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import open_parent
 from hostprep.staging.target.private import not_removed, sweep
 from hostprep.staging.tasks import Copied
+from hostprep.system.descriptors import closing_fd
 from hostprep.volumes.model import LiveVolume
 
 
 def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
     """Return the result of a run whose data set is there, whole and fresh."""
     request = plan.request
-    parent_fd = open_target(plan)
-    try:
+    with closing_fd(open_target(plan)) as parent_fd:
         with _published(parent_fd, request) as published_fd:
             put_readers_right(plan, published_fd)
         try:
             sweep(parent_fd, request.target)
         except OSError as error:  # all is whole where its file system is read-only too
             observer.note(not_removed(request.parent, private_name(request.name), error))
-    finally:
-        os.close(parent_fd)
     there = result_of(plan, Copied(), still_there(plan), live, changed=False)
     return concluded(plan, there)
 
@@ -49,10 +46,8 @@ def _published(parent_fd: int, request: StageRequest) -> Iterator[int]:
     published_fd = open_published(parent_fd, request.name)
     if published_fd is None:
         raise gone(request)
-    try:
+    with closing_fd(published_fd):
         yield published_fd
-    finally:
-        os.close(published_fd)
 
 
 def readers_of_names(plan: StagePlan) -> tuple[Readers, Readers] | None:
@@ -66,12 +61,11 @@ def readers_of_names(plan: StagePlan) -> tuple[Readers, Readers] | None:
     if plan.previous is None or not are_roots(home):
         return None
     now = readers_of(manifest_path(home))
-    parent_fd = open_parent(request.parent)
-    try:
-        with _published(parent_fd, request) as published_fd:
-            return now, who_may_list(plan.scan, published_fd, request.parent)
-    finally:
-        os.close(parent_fd)
+    with (
+        closing_fd(open_parent(request.parent)) as parent_fd,
+        _published(parent_fd, request) as published_fd,
+    ):
+        return now, who_may_list(plan.scan, published_fd, request.parent)
 
 
 def put_readers_right(plan: StagePlan, published_fd: int) -> None:

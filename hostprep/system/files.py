@@ -22,6 +22,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.system.access import may_access
 from hostprep.system.acls import ACCESS_ACL
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import NotFlushed
 
 _TEMP_INFIX = ".hostprep-"
@@ -65,37 +66,32 @@ def read_snapshot(path: Path) -> FileSnapshot | None:
     Raises ``Refused`` for a symlink and for anything else that is no regular file.
     """
     try:
-        descriptor = os.open(path, _READ_FLAGS)
+        with closing_fd(os.open(path, _READ_FLAGS)) as descriptor:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused(
+                    f"{path} is not a regular file; nothing was changed.",
+                    "see what has its name (`ls -ld` with the path), and move that away",
+                )
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read()
+            return FileSnapshot(
+                content=content,
+                device=status.st_dev,
+                inode=status.st_ino,
+                mode=stat.S_IMODE(status.st_mode),
+                uid=status.st_uid,
+                gid=status.st_gid,
+                mtime_ns=status.st_mtime_ns,
+                ctime_ns=status.st_ctime_ns,
+                xattrs=_xattrs(descriptor),
+            )
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _link_refusal(path) from None
         raise _failed(path, "cannot be read", error) from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise Refused(
-                f"{path} is not a regular file; nothing was changed.",
-                "see what has its name (`ls -ld` with the path), and move that away",
-            )
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read()
-        return FileSnapshot(
-            content=content,
-            device=status.st_dev,
-            inode=status.st_ino,
-            mode=stat.S_IMODE(status.st_mode),
-            uid=status.st_uid,
-            gid=status.st_gid,
-            mtime_ns=status.st_mtime_ns,
-            ctime_ns=status.st_ctime_ns,
-            xattrs=_xattrs(descriptor),
-        )
-    except OSError as error:
-        raise _failed(path, "cannot be read", error) from None
-    finally:
-        os.close(descriptor)
 
 
 def replace_file(
@@ -224,10 +220,8 @@ def _parent(path: Path) -> Iterator[int]:
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise _failed(path, "was not written", error) from None
-    try:
+    with closing_fd(directory):
         yield directory
-    finally:
-        os.close(directory)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 
 from hostprep.dataclass import dataclass
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.held_signals import HeldSignals
 from hostprep.system.run import run
 
@@ -73,11 +74,9 @@ def _takes(option: bytes, value: bytes | None = None) -> bool:
     context = libc.syscall(_FSOPEN, b"tmpfs", _FSOPEN_CLOEXEC)
     if context < 0:
         raise OSError(ctypes.get_errno(), "fsopen(2) failed")
-    try:
+    with closing_fd(context):
         command = _SET_FLAG if value is None else _SET_STRING
         return bool(libc.syscall(_FSCONFIG, context, command, option, value, 0) == 0)
-    finally:
-        os.close(context)
 
 
 def _run(lock: int, *args: str) -> None:

@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.own_files import write_atomically
 
 _MOST_LINKS = 40  # as many as the kernel follows
@@ -69,7 +70,7 @@ def _led_to(path: Path) -> tuple[Path, bool]:
             held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return path, False
-        try:
+        with closing_fd(held):
             status = os.fstat(held)
             if not stat.S_ISLNK(status.st_mode):
                 return path, False
@@ -78,6 +79,4 @@ def _led_to(path: Path) -> tuple[Path, bool]:
             if status.st_dev == os.stat("/proc/self").st_dev:
                 return Path(os.readlink(f"/proc/self/fd/{held}")), True
             path = path.parent / os.readlink("", dir_fd=held)
-        finally:
-            os.close(held)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

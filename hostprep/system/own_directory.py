@@ -12,6 +12,7 @@ import errno
 import os
 from collections.abc import Iterator
 
+from hostprep.system.descriptors import closed_on_error, closing_fd
 from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
 
 # What probe and verify make in a folder that they measure, for as long as they do.
@@ -40,16 +41,15 @@ def make_own(parent_fd: int, name: str) -> int:
         with contextlib.suppress(OSError):
             os.rmdir(name, dir_fd=parent_fd)
         raise
-    try:
-        ours = _is_ours(descriptor)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            remove_directory(parent_fd, name, descriptor)
-        os.close(descriptor)
-        raise
-    if not ours:
-        os.close(descriptor)
-        raise _taken(name)
+    with closed_on_error(descriptor):
+        try:
+            ours = _is_ours(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                remove_directory(parent_fd, name, descriptor)
+            raise
+        if not ours:
+            raise _taken(name)
     return descriptor
 
 
@@ -60,19 +60,14 @@ def own_directory(parent: str, prefix: str) -> Iterator[int]:
     It goes with all that came into it; where somebody has moved it, it stays, and is empty. OSError
     where none can be made, or something of it cannot be removed.
     """
-    parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as parent_fd:
         name, descriptor = _make_any(parent_fd, prefix)
         try:
             yield descriptor
         finally:
-            try:
+            with closing_fd(descriptor):
                 empty_tree(descriptor)
                 remove_directory(parent_fd, name, descriptor)
-            finally:
-                os.close(descriptor)
-    finally:
-        os.close(parent_fd)
 
 
 def remove_left(path: str, device: int, inode: int) -> None:

@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from hostprep.system.descriptors import closing_fd
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (
@@ -110,31 +112,19 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
     ``written_out``: none is dirty. To ask for it again has the disk empty its own cache each time.
     ``at`` is a descriptor of the folder that the path begins at.
     """
-    try:
-        fd = open_untouched(path, _OPEN, at)
-    except OSError:
-        return  # gone meanwhile, or unreadable: the pass over the files will count it
-    try:
+    # Gone meanwhile, or unreadable: the pass over the files will count it. Or a file system without
+    # such advice: the residency that is sampled later tells.
+    with suppress(OSError), closing_fd(open_untouched(path, _OPEN, at)) as fd:
         if not written_out:
-            with suppress(OSError):  # an image (squashfs, EROFS, ISO 9660) has nothing to write out
+            with suppress(OSError):  # an image (squashfs, EROFS, ISO 9660) has nothing to write
                 os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    except OSError:
-        pass  # a file system without it: the residency that is sampled later tells
-    finally:
-        os.close(fd)
 
 
 def write_out(path: str) -> None:
     """Write out all of the file system that ``path`` is on, which is one wait for many files."""
-    try:
-        fd = os.open(path, _OPEN)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), closing_fd(os.open(path, _OPEN)) as fd:
         _libc.syncfs(fd)  # where it fails, the residency that is sampled later tells
-    finally:
-        os.close(fd)
 
 
 def lru_hit_rate(share: float) -> float:

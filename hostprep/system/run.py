@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import MEND_HINT, HostprepError, MissingTool, reading_hint
@@ -87,20 +87,8 @@ def run(
     """
     argv = [os.fsdecode(arg) for arg in args]
     held = HeldSignals()  # between its start and our try, an interruption would orphan it
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**_clean_environment(), **(env or {})},
-            pass_fds=hands_on,
-        )
-    except BaseException as error:
-        held.release()
-        if isinstance(error, OSError):
-            raise _not_started(error, argv[0], wanted_for, package) from None
-        raise
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = _begin(argv, held, wanted_for, package, env, **streams, pass_fds=hands_on)
     try:
         held.release()
         stdout, stderr = process.communicate(timeout=timeout_seconds)
@@ -129,18 +117,10 @@ def run_undisturbed(
     argv = [os.fsdecode(arg) for arg in args]
     with _scratch() as output, _scratch() as errors:
         held = HeldSignals(on_interrupt)
+        streams = {"stdout": output, "stderr": errors}
+        process = _begin(argv, held, wanted_for, None, env, **streams, start_new_session=True)
         try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env={**_clean_environment(), **(env or {})},
-                start_new_session=True,
-            )
             process.wait()
-        except OSError as error:
-            raise _not_started(error, argv[0], wanted_for, None) from None
         finally:
             held.release()
         output.seek(0)
@@ -149,6 +129,26 @@ def run_undisturbed(
             tuple(argv), process.returncode, _text(output.read()), _text(errors.read())
         )
     return _checked(completed, (0,))
+
+
+def _begin(
+    argv: list[str],
+    held: HeldSignals,
+    wanted_for: str,
+    package: str | None,
+    env: Mapping[str, str | None] | None,
+    **how: Any,
+) -> subprocess.Popen[bytes]:
+    """Start a command; where that fails, release ``held`` and raise ``HostprepError``."""
+    try:
+        surroundings = {**_clean_environment(), **(env or {})}
+        given = {name: each for name, each in surroundings.items() if each is not None}
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=given, **how)
+    except BaseException as error:
+        held.release()
+        if isinstance(error, OSError):
+            raise _not_started(error, argv[0], wanted_for, package) from None
+        raise
 
 
 def _scratch() -> IO[bytes]:
@@ -269,23 +269,10 @@ def start(
     asked to stop, and killed where it does not within two seconds.
     """
     argv = [os.fsdecode(arg) for arg in args]
-    surroundings = {**_clean_environment(), **(env or {})}
     with _scratch() as errors:
         held = HeldSignals()  # between its start and our try, an interruption would orphan it
-        try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={name: each for name, each in surroundings.items() if each is not None},
-                start_new_session=True,
-            )
-        except BaseException as error:
-            held.release()
-            if isinstance(error, OSError):
-                raise _not_started(error, argv[0], wanted_for, package) from None
-            raise
+        streams = {"stdout": subprocess.PIPE, "stderr": errors}
+        process = _begin(argv, held, wanted_for, package, env, **streams, start_new_session=True)
         try:
             held.release()
             yield Running(process, argv, errors)

@@ -12,8 +12,8 @@ import stat
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.limits import open_files
 
 # Directories that a cache keeps open, where nothing says otherwise, and what it can do with.
@@ -53,12 +53,7 @@ class DirCache:
     def __enter__(self) -> DirCache:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def fd(self, path: str) -> int:
@@ -143,14 +138,10 @@ def writable(directory_fd: int) -> int:
 
 def _open_to_owner(parent_fd: int, name: str) -> None:
     """Let an ordinary user into a directory of theirs that was staged without a mode for them."""
-    descriptor = os.open(
-        name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd
-    )
-    try:
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing_fd(os.open(name, flags, dir_fd=parent_fd)) as descriptor:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         os.chmod(f"/proc/self/fd/{descriptor}", mode | 0o700)
-    finally:
-        os.close(descriptor)
 
 
 def join(directory: str, name: str) -> str:
@@ -184,10 +175,8 @@ def opened_anew(descriptor: int) -> Iterator[int]:
     except PermissionError:  # it was closed to its owner since
         own = os.dup(descriptor)
         rewind(own)
-    try:
+    with closing_fd(own):
         yield own
-    finally:
-        os.close(own)
 
 
 def names_in(descriptor: int) -> list[str]:
@@ -206,10 +195,8 @@ def remove_tree(parent_fd: int, name: str) -> None:
         root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return
-    try:
+    with closing_fd(root_fd):
         empty_tree(root_fd)
-    finally:
-        os.close(root_fd)
     os.rmdir(name, dir_fd=parent_fd)
 
 

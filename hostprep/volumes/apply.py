@@ -12,6 +12,7 @@ from hostprep.errors import HostprepError, without_claim
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.elsewhere import namespaces
 from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
@@ -164,16 +165,13 @@ def _set_owner_and_mode(
     """
     assert facts.mount is not None
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(facts.path, flags)
-    try:
+    with closing_fd(os.open(facts.path, flags)) as descriptor:
         if not is_on(descriptor, facts.mount):
             raise HostprepError(f"{facts.path} is another file system by now; it was left alone.")
         if owner is not None:
             os.fchown(descriptor, *owner)
         if mode is not None:
             os.fchmod(descriptor, mode)
-    finally:
-        os.close(descriptor)
 
 
 def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.host.mounts import Mount, mount_at, mount_over, read_mounts
+from hostprep.system.descriptors import closing_fd
 from hostprep.volumes.model import SOURCE, Huge, LiveVolume
 
 
@@ -29,12 +30,9 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
         raise _hidden(mount, mount)
     if mount is None or mount.fstype != "tmpfs":
         return None
-    descriptor = _open_root(mount, known)
-    try:
+    with closing_fd(_open_root(mount, known)) as descriptor:
         check_visible(descriptor, mount, known)
         space, status = os.fstatvfs(descriptor), os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
     return LiveVolume(
         path=path,
         size_bytes=space.f_blocks * space.f_frsize,

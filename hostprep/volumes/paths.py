@@ -12,6 +12,7 @@ from hostprep.host.capabilities import unknown_uid
 from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
 from hostprep.system.accounts import has_acl
+from hostprep.system.descriptors import closing_fd
 
 _NAMES_SHOWN = 5
 # What Linux takes (PATH_MAX with its end, NAME_MAX). Longer paths can be made, and not removed.
@@ -242,11 +243,9 @@ def make_dirs(paths: tuple[str, ...]) -> None:
         descriptor = _open_walking(parent)
         try:
             os.mkdir(name, 0o755, dir_fd=descriptor)
-            made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
-            try:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            with closing_fd(os.open(name, flags, dir_fd=descriptor)) as made:
                 os.fchmod(made, 0o755)  # whatever the umask is
-            finally:
-                os.close(made)
         except OSError as error:
             raise HostprepError(
                 f"{path} could not be made: {error.strerror}.", reading_hint(error)

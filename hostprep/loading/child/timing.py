@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 import statistics
 import time
@@ -34,6 +33,7 @@ from hostprep.loading.rounds import (
     LEAST_ROUNDS,
     discarded_batches,
     least_batches,
+    relative_standard_error,
 )
 from hostprep.units import format_count
 
@@ -288,11 +288,9 @@ def gets_faster(marks: list[float], step: int) -> bool:
 
 
 def relative_error(marks: list[float], step: int) -> float:
-    """Return the standard error of the mean over its mean, of blocks of whole rounds."""
-    rates = _rates(marks, step, _BLOCKS)
-    if len(rates) < 2:
-        return 0.1  # a single round says nothing of its spread; assume a wide one
-    return statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(len(rates))
+    """Return the relative standard error of the mean rate, of blocks of whole rounds."""
+    found = relative_standard_error(_rates(marks, step, _BLOCKS))
+    return 0.1 if found is None else found  # a single round says nothing: assume a wide one
 
 
 def _rates(marks: list[float], step: int, most: int) -> list[float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +11,7 @@ from hostprep.host.block import locate
 from hostprep.loading.files.model import Stage, Stages
 from hostprep.loading.files.samples import FileSamples, collate_arrays, read_whole
 from hostprep.loading.naming import OwnLoaderWanted
+from hostprep.loading.rounds import relative_standard_error
 from hostprep.system import page_cache
 
 # So many that cannot be read, with none that can, and there is no point in going on.
@@ -109,20 +108,12 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages
         ),
         storage=storage,
         storage_reason=reason,
-        relative_error=_mean_error(each),
+        relative_error=relative_standard_error(each),
     )
 
 
 def _seconds(watches: dict[str, _Watch]) -> float:
     return sum(watches[name].seconds for name in ("read_as_is", "decode", "resize"))
-
-
-def _mean_error(seconds: list[float]) -> float | None:
-    """Return the standard error of the mean over that mean; of a single sample nobody knows it."""
-    if len(seconds) < 2:
-        return None
-    mean = statistics.fmean(seconds)
-    return statistics.stdev(seconds) / mean / math.sqrt(len(seconds)) if mean else None
 
 
 def _size_bytes(sample: Any) -> int:

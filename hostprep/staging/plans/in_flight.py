@@ -20,6 +20,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, all_records
 from hostprep.staging.target.place import mount_below
 from hostprep.staging.target.private import footprint
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.locks import is_locked
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import is_volume
@@ -91,10 +92,9 @@ def taken_in_the_end(files: CopyPlan, *, first: bool) -> tuple[int, int]:
 
 def _left_to_take(record: Record) -> tuple[int, int]:
     size_bytes = inodes = 0
-    with suppress(OSError):
-        parent_fd = os.open(os.path.dirname(record.target), DIRECTORY_FLAGS)
-        try:
-            size_bytes, inodes = footprint(parent_fd, record.name)
-        finally:
-            os.close(parent_fd)
+    with (
+        suppress(OSError),
+        closing_fd(os.open(os.path.dirname(record.target), DIRECTORY_FLAGS)) as parent_fd,
+    ):
+        size_bytes, inodes = footprint(parent_fd, record.name)
     return max(0, record.needed_bytes - size_bytes), max(0, record.needed_inodes - inodes)

@@ -21,6 +21,7 @@ from hostprep.staging.record.manifest import (
 from hostprep.staging.record.records import Record, folder
 from hostprep.staging.target.owned import GONE, private_name
 from hostprep.staging.tree import entry_at
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import flush_file_system
 from hostprep.system.renaming import rename_new
 from hostprep.system.trees import (
@@ -83,10 +84,8 @@ def cut_short_refusal(
     hidden_fd = open_hidden(parent_fd, name)
     if hidden_fd is None:
         return None
-    try:
+    with closing_fd(hidden_fd):
         foreign = names_in(hidden_fd) if record is None else compare(record, hidden_fd, observer)[1]
-    finally:
-        os.close(hidden_fd)
     if not foreign:
         return None
     where = f"{os.path.dirname(target)}/{private_name(name)}/{GONE}"
@@ -100,8 +99,7 @@ def cut_short_refusal(
 
 def hide(parent_fd: int, private_fd: int, record: Record) -> None:
     """Move the published data set into its private directory, out of everybody's sight."""
-    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    try:
+    with closing_fd(os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as published_fd:
         mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
         # Moving a directory needs write permission on it.
         os.fchmod(published_fd, mode | 0o700)
@@ -110,8 +108,6 @@ def hide(parent_fd: int, private_fd: int, record: Record) -> None:
         except BaseException:
             os.fchmod(published_fd, mode)  # others read it still
             raise
-    finally:
-        os.close(published_fd)
 
 
 def remove_hidden(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from hostprep.system.accounts import has_acl
 from hostprep.system.acls import ACCESS_ACL, reader_in
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.own_files import give_to
 
 
@@ -106,12 +107,10 @@ def _known_acl(path: Path) -> tuple[int, bool] | None:
 
 def let_read(path: Path, readers: Readers) -> None:
     """Give a file that is there to other readers."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with closing_fd(os.open(path, flags)) as descriptor:
         mode, gid, uid = readers
         os.fchmod(descriptor, mode if gid is None else ROOT.mode)
         with suppress(OSError):  # there was none, or there can be none
             os.removexattr(descriptor, ACCESS_ACL)
         give_to(descriptor, mode, gid, uid)
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,7 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import lies_in, mount_of, read_mounts
 from hostprep.staging.record.records import Record
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.descriptors import closing_fd
 
 # How long a source may take to say where it lies, which a dead network mount never does.
 _PATIENCE_SECONDS = 2.0
@@ -75,25 +76,32 @@ def origin_of(path: str) -> tuple[str, str] | None:
 
     None where it cannot be told. Of a path that is not there, the rest counts by its names.
     """
-    rest = ""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            break
-        except FileNotFoundError:
-            path, name = os.path.split(path)
-            rest = f"/{name}{rest}"
-        except OSError:
-            return None
-    try:
+    descriptor, rest = open_standing(path)
+    if descriptor is None:
+        return None
+    with closing_fd(descriptor):
         mount = mount_of(descriptor, read_mounts())
         real = os.readlink(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
     if mount is None or not lies_in(real, mount.target):
         return None
     below = real[len(mount.target.rstrip("/")) :].rstrip("/")
     return mount.device, f"{mount.root.rstrip('/')}{below}{rest}" or "/"
+
+
+def open_standing(path: str) -> tuple[int | None, str]:
+    """Open a path, or the nearest above it that is there, as O_PATH; return the rest of it, too.
+
+    None in place of a descriptor where that cannot be opened.
+    """
+    rest = ""
+    while True:
+        try:
+            return os.open(path, os.O_PATH | os.O_CLOEXEC), rest
+        except FileNotFoundError:
+            path, name = os.path.split(path)
+            rest = f"/{name}{rest}"
+        except OSError:
+            return None, rest
 
 
 def _holds(folder: str, path: str) -> bool:

@@ -13,6 +13,7 @@ import stat
 
 from hostprep.errors import OF_A_DISK, OF_A_SERVER, Refused
 from hostprep.staging.record.manifest import FORMAT
+from hostprep.system.descriptors import closed_on_error
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in
 
 GONE = "removing"  # where a data set waits to be removed once nobody can see it
@@ -53,7 +54,7 @@ def open_own(parent_fd: int, target: str) -> int | None:
         if error.errno not in IN_THE_WAY:
             raise  # a disk that fails, and says nothing of what is there
         raise not_private(name, _owner_of(parent_fd, name)) from None
-    try:
+    with closed_on_error(descriptor):
         st = os.fstat(descriptor)
         if st.st_uid != os.geteuid():
             raise not_private(name, st.st_uid)
@@ -79,9 +80,6 @@ def open_own(parent_fd: int, target: str) -> int | None:
             if names_in(descriptor) == [GONE]:
                 raise Refused(said, _EARLY_HINT)
             raise Refused(said, _HINT, spec_hint=_SPEC_HINT)
-    except BaseException:
-        os.close(descriptor)
-        raise
     return descriptor
 
 

@@ -27,8 +27,9 @@ from hostprep.host.mounts import (
     without_binds_in_place,
 )
 from hostprep.staging.record.records import Record
-from hostprep.staging.target.apart import origin_of
+from hostprep.staging.target.apart import open_standing, origin_of
 from hostprep.staging.target.owned import private_name
+from hostprep.system.descriptors import closing_fd
 from hostprep.system.files import new_file_obstacle
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
@@ -62,18 +63,14 @@ def open_parent(path: str, *, make: bool = False) -> int:
             )
         return descriptor
     above, name = os.path.split(path)
-    above_fd = open_parent(above, make=True)
-    try:
+    with closing_fd(open_parent(above, make=True)) as above_fd:
         try:
-            os.mkdir(name, dir_fd=above_fd)
-        except FileExistsError:
-            pass
-        return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
-    except OSError as error:
-        error.filename = path  # which of the directories, and not the last word of its path
-        raise
-    finally:
-        os.close(above_fd)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=above_fd)
+            return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
+        except OSError as error:
+            error.filename = path  # which of the directories, and not the last word of its path
+            raise
 
 
 def standing_directory(path: str) -> str:
@@ -281,17 +278,10 @@ def mount_below(path: str) -> Mount | None:
 
     In a service that has ReadWritePaths= it is the same as outside of it.
     """
-    while True:
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            break
-        except FileNotFoundError:
-            path = os.path.dirname(path)
-        except OSError:
-            return None
-    try:
+    descriptor, _ = open_standing(path)
+    if descriptor is None:
+        return None
+    with closing_fd(descriptor):
         mounts = read_mounts()
         mount = mount_of(descriptor, mounts)
         return None if mount is None else without_binds_in_place(mount, mounts)
-    finally:
-        os.close(descriptor)

@@ -31,6 +31,7 @@ from hostprep.staging.target.owned import (
     read_info,
 )
 from hostprep.staging.tree import walk
+from hostprep.system.descriptors import closed_on_error, closing_fd
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
     empty_tree,
@@ -128,12 +129,9 @@ def open_or_make(parent_fd: int, target: str) -> int:
     descriptor = open_own(parent_fd, target)
     if descriptor is None:
         return _make(parent_fd, {"target": target})
-    try:
+    with closed_on_error(descriptor):
         if read_info(descriptor) is None:  # a run was killed while it made it
             _claim(descriptor, {"target": target})
-    except BaseException:
-        os.close(descriptor)
-        raise
     return descriptor
 
 
@@ -142,19 +140,14 @@ def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
     target = purpose["target"]
     found = open_own(parent_fd, target)
     descriptor = _make(parent_fd, purpose) if found is None else found
-    try:
+    with closed_on_error(descriptor):
         resumable = found is not None and read_info(found) == {**purpose, "format": FORMAT}
         if found is not None and not resumable:
             _claim(found, purpose)
         os.fchmod(descriptor, 0o700)  # of an earlier run's, somebody may have changed it
-        try:
+        with contextlib.suppress(FileExistsError):
             os.mkdir(TREE, 0o700, dir_fd=descriptor)
-        except FileExistsError:
-            pass
         tree_fd = without_setgid(os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor))
-    except BaseException:
-        os.close(descriptor)
-        raise
     name = private_name(os.path.basename(target))
     return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable)
 
@@ -233,20 +226,14 @@ def _forget_default_acl(descriptor: int) -> None:
 
 def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
     """Return (bytes, inodes) that a data set's private directory takes, (0, 0) without one."""
-    try:
-        descriptor = os.open(private_name(dataset), DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except OSError:
-        return 0, 0
     size_bytes = inodes = 0
-    try:
-        for _, entries in walk(descriptor):
-            for entry in map(Entry._make, entries):
-                inodes += 1
-                size_bytes += entry.blocks * 512 // max(1, entry.nlink)  # some FUSE: 0
-    except OSError:
-        pass  # what cannot be looked at is not counted on
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):  # what cannot be looked at is not counted on
+        name = private_name(dataset)
+        with closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as descriptor:
+            for _, entries in walk(descriptor):
+                for entry in map(Entry._make, entries):
+                    inodes += 1
+                    size_bytes += entry.blocks * 512 // max(1, entry.nlink)  # some FUSE: 0
     return size_bytes, inodes
 
 
@@ -258,10 +245,8 @@ def sweep(parent_fd: int, target: str) -> None:
     descriptor = open_own(parent_fd, target)
     if descriptor is None:
         return
-    try:
+    with closing_fd(descriptor):
         remove_opened(parent_fd, private_name(os.path.basename(target)), descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_opened(parent_fd: int, name: str, descriptor: int) -> bool:

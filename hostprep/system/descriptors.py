@@ -1,0 +1,26 @@
+"""Open descriptors, closed after the body that uses them, as ``contextlib.closing`` has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def closing_fd(descriptor: int) -> Iterator[int]:
+    """Yield ``descriptor``, and close it after the body, however that ends."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def closed_on_error(descriptor: int) -> Iterator[None]:
+    """Close ``descriptor`` where the body raises; else it is for whoever it is handed to."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
