@@ -191,10 +191,13 @@ def test_where_only_workers_fail_it_is_told_what_came_without(name: str) -> None
     assert 100 < int(told[1]) <= 340  # three milliseconds a sample
 
 
-# With workers it takes time for a probe without them first, also on a busy machine.
 @pytest.mark.parametrize(("name", "seconds"), [("Hangs", "8"), ("HangsInWorkers", "20")])
 def test_a_loader_that_hangs_is_killed(name: str, seconds: str) -> None:
     status, found, _ = recommend_for(name, "--seconds", seconds)
+    if name == "HangsInWorkers" and status == 0:
+        # Without workers it is well, and a busy machine may take all the time for that.
+        assert {point["workers"] for point in found["evidence"]["points"]} == {0}
+        status, found, _ = recommend_for(name, "--seconds", "100")
     assert status == 1
     assert "it hangs, or is slower than that; it was killed" in found["error"]["message"]
 
