@@ -244,7 +244,7 @@ def test_no_worker_outlives_hostprep_however_it_ends(name: str, ending: signal.S
             time.sleep(0.05)
         assert len(marked(mark)) >= 4  # hostprep, the measuring child and its workers
         process.send_signal(ending)
-        status = process.wait(15)
+        status = process.wait(60)
     finally:
         process.kill()
         process.wait()

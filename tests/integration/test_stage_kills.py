@@ -399,13 +399,13 @@ def test_interrupted_from_outside_with_json_there_is_one_document(safe_dir: Path
     source = make_source(safe_dir / "data", directories=40, files=100)
     line = [*HOSTPREP, "stage", str(source), "--to", str(safe_dir / "fast"), "--json"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not any(file.stat().st_size for file in safe_dir.glob("fast/.*/journal.*")):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.001)
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
         process.send_signal(number)
-    said, errors = process.communicate(timeout=20)
+    said, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     found = json.loads(said)
     assert (found["ok"], found["error"]["code"]) == (False, "interrupted")
@@ -419,7 +419,7 @@ def test_a_killed_worker_is_named_and_the_work_is_kept(safe_dir: Path) -> None:
         (source / f"large-{number}").write_bytes(os.urandom(1 << 20) * 200)
     out = safe_dir / "said"
     child = start(out, "stage", source, "--to", target)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not list(target.glob(".hostprep-data/tree/large*")):
         assert time.monotonic() < deadline
         time.sleep(0.001)
