@@ -157,7 +157,7 @@ def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:
     assert code == 5
     assert refused["error"]["code"] == "refused"
     assert "seconds" in refused["error"]["message"]
-    assert time.monotonic() - begun < 4  # before anything is measured
+    assert time.monotonic() - begun < 9  # before anything is measured
 
 
 @pytest.mark.parametrize(

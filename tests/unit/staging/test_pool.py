@@ -72,7 +72,7 @@ def test_no_more_are_at_work_than_are_asked_for(
 
     def do(*_: object) -> int:
         at_work.append(None)
-        time.sleep(0.005)
+        time.sleep(0.02)
         together = len(at_work)
         at_work.pop()
         return together
@@ -126,7 +126,7 @@ def test_a_child_that_does_not_get_to_its_end_is_not_waited_for() -> None:
     try:
         begun = time.monotonic()
         assert not child.join(0.3)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 40
     finally:
         child.kill(signal.SIGKILL)
     assert child.join(60)
