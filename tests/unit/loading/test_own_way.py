@@ -72,7 +72,7 @@ def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int
     if not workers:
         spent = SampleCost(**found["cost"])
         longest = fmean(end - began for began, end in own_ways.slept) / a_batch
-        assert 0.95 * MAIN_SECONDS / BATCH < spent.main_seconds < 1.25 * longest
+        assert 0.75 * MAIN_SECONDS / BATCH < spent.main_seconds < 1.25 * longest
         # What workers would take over, without what others kept it from.
         assert spent.waiting_seconds + spent.cpu_seconds < 0.2 * spent.main_seconds
         assert spent.batch_size == BATCH
