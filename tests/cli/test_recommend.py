@@ -377,9 +377,13 @@ def test_nor_are_files_of_which_only_ones_own_code_makes_samples(tmp_path: Path)
 
 
 def test_from_files_with_real_loaders(arrays: Path) -> None:
-    done = recommend("--dataset", str(arrays), "--seconds", "25", "--json")
+    for seconds in ("25", "100"):  # a busy machine takes most of the first for importing torch
+        done = recommend("--dataset", str(arrays), "--seconds", seconds, "--json")
+        found = json.loads(done.stdout)
+        assert done.returncode in (0, 4)
+        if done.returncode == 0 and found["evidence"]["probes"]:
+            break
     assert done.returncode == 0
-    found = json.loads(done.stdout)
     assert set(found) >= CONTRACT
     evidence = found["evidence"]
     assert evidence["files"]["count"] == 300
