@@ -9,14 +9,16 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 import typer.main
 
 from hostprep.host.block import IN_MEMORY, locate
-from tests.kit.stolen import why_no_time_is_kept
+from tests.kit.stolen import MUCH_SHARE, Others, why_no_time_is_kept
+
+RERUNS = 2  # of a test that holds a measured time
 
 # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited: the
 # commands that tests interrupt would not hear of it.
@@ -32,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         if item.get_closest_marker("timed"):
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=15))
+            item.add_marker(pytest.mark.flaky(reruns=RERUNS, reruns_delay=15))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,6 +46,27 @@ def little_garbage() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip what holds a time and failed to the last, beside others that had much of the machine.
+
+    The last is the third try of the second run (scripts/test.sh), and of any other with
+    ``--last-failed``: elsewhere it has failed.
+    """
+    if not item.get_closest_marker("timed") or not item.config.getoption("lf", False):
+        return (yield)
+    others = Others()
+    try:
+        return (yield)
+    except AssertionError as error:
+        share = others.share()
+        if getattr(item, "execution_count", 1) <= RERUNS or share < MUCH_SHARE:
+            raise
+        raise pytest.skip.Exception(
+            f"others took {share:.0%} of the processors' time meanwhile, and it failed: {error}"
+        ) from error
 
 
 @pytest.fixture(autouse=True)

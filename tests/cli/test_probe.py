@@ -157,7 +157,7 @@ def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:
     assert code == 5
     assert refused["error"]["code"] == "refused"
     assert "seconds" in refused["error"]["message"]
-    assert time.monotonic() - begun < 4  # before anything is measured
+    assert time.monotonic() - begun < 9  # before anything is measured
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_an_fio_that_does_not_start_in_time_is_a_sentence(tmp_path: Path, fake_f
 
 
 def wait_for_fio(pid_file: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not pid_file.exists() or not pid_file.read_text().strip():
         assert time.monotonic() < deadline, "fio was never started"
         time.sleep(0.02)
@@ -292,7 +292,7 @@ def test_an_interruption_leaves_nothing_behind(
     data = tmp_path / "data"
     with while_fio_runs(data, fake_fio) as (process, pid_file):
         process.send_signal(number)
-        _, words = process.communicate(timeout=20)
+        _, words = process.communicate(timeout=60)
     assert process.returncode == 130
     assert words.strip().splitlines() == ["hostprep: interrupted."]
     assert list(data.iterdir()) == []
@@ -305,7 +305,7 @@ def test_a_probe_that_was_stopped_has_no_figures(tmp_path: Path, fake_fio: Path)
     with while_fio_runs(data, fake_fio) as (process, _):
         os.killpg(process.pid, signal.SIGSTOP)  # as Ctrl-Z does
         os.killpg(process.pid, signal.SIGCONT)
-        _, words = process.communicate(timeout=20)
+        _, words = process.communicate(timeout=60)
     assert process.returncode == 4
     assert "the probe was stopped (Ctrl-Z, SIGSTOP) while it measured" in words
     assert list(data.iterdir()) == []
@@ -328,8 +328,8 @@ def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path, fake_fi
     data = tmp_path / "data"
     with while_fio_runs(data, fake_fio) as (process, pid_file):
         os.killpg(process.pid, signal.SIGHUP)  # the child that measures gets it, too
-        process.wait(20)
-    deadline = time.monotonic() + 20
+        process.wait(60)
+    deadline = time.monotonic() + 60
     while list(data.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert list(data.iterdir()) == []

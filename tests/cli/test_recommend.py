@@ -191,10 +191,13 @@ def test_where_only_workers_fail_it_is_told_what_came_without(name: str) -> None
     assert 100 < int(told[1]) <= 340  # three milliseconds a sample
 
 
-# With workers it takes time for a probe without them first, also on a busy machine.
 @pytest.mark.parametrize(("name", "seconds"), [("Hangs", "8"), ("HangsInWorkers", "20")])
 def test_a_loader_that_hangs_is_killed(name: str, seconds: str) -> None:
     status, found, _ = recommend_for(name, "--seconds", seconds)
+    if name == "HangsInWorkers" and status == 0:
+        # Without workers it is well, and a busy machine may take all the time for that.
+        assert {point["workers"] for point in found["evidence"]["points"]} == {0}
+        status, found, _ = recommend_for(name, "--seconds", "100")
     assert status == 1
     assert "it hangs, or is slower than that; it was killed" in found["error"]["message"]
 
@@ -241,7 +244,7 @@ def test_no_worker_outlives_hostprep_however_it_ends(name: str, ending: signal.S
             time.sleep(0.05)
         assert len(marked(mark)) >= 4  # hostprep, the measuring child and its workers
         process.send_signal(ending)
-        status = process.wait(15)
+        status = process.wait(60)
     finally:
         process.kill()
         process.wait()
@@ -374,9 +377,13 @@ def test_nor_are_files_of_which_only_ones_own_code_makes_samples(tmp_path: Path)
 
 
 def test_from_files_with_real_loaders(arrays: Path) -> None:
-    done = recommend("--dataset", str(arrays), "--seconds", "25", "--json")
+    for seconds in ("25", "100"):  # a busy machine takes most of the first for importing torch
+        done = recommend("--dataset", str(arrays), "--seconds", seconds, "--json")
+        found = json.loads(done.stdout)
+        assert done.returncode in (0, 4)
+        if done.returncode == 0 and found["evidence"]["probes"]:
+            break
     assert done.returncode == 0
-    found = json.loads(done.stdout)
     assert set(found) >= CONTRACT
     evidence = found["evidence"]
     assert evidence["files"]["count"] == 300

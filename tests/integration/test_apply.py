@@ -442,12 +442,12 @@ def test_ctrl_c_leaves_what_the_next_run_goes_on_with(
     with subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not list(volume.glob(".hostprep-data/tree/large*")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        found = json.loads(process.communicate(timeout=30)[0])
+        found = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 130
     assert found["error"]["code"] == "interrupted"
     assert f"done before: volume {volume}" in found["error"]["message"]
@@ -515,28 +515,38 @@ def test_an_interruption_waits_for_the_package_manager(
     safe_dir: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """Ctrl-C, twice, goes to all in the terminal's group: to the child of apt-get too."""
-    begun, ended, later = (safe_dir / name for name in ("begun", "ended", "later"))
+    begun, goes_on, ended, later = (
+        safe_dir / name for name in ("begun", "goes-on", "ended", "later")
+    )
     acting = safe_dir / "bin" / "apt-get"
     acting.parent.mkdir()
-    dpkg = f"touch {begun}; sleep 1.5; echo configured; touch {ended}"
+    waits = f"touch {begun}; until test -e {goes_on}; do sleep 0.05; done"
+    dpkg = f"{waits}; echo configured; touch {ended}"
     acting.write_text(f'#!/bin/sh\ntest ! -e {begun} || touch {later}\nsh -c "{dpkg}"\n')
     acting.chmod(0o755)
     monkeypatch.setenv("PATH", f"{acting.parent}:{os.environ['PATH']}")
     spec = write_spec(safe_dir / "hostprep.yml", packages=["no-such-package", "nor-this"])
-    line = [*HOSTPREP, "apply", spec, "--yes"]
+    words = [*HOSTPREP, "apply", spec, "--yes"]
     with subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         while not begun.exists() and process.poll() is None:
             time.sleep(0.01)
+        assert process.stderr is not None
+        said = ""
         for _ in range(2):
             if number is signal.SIGINT:
                 os.killpg(process.pid, number)
             else:
                 process.send_signal(number)
-            time.sleep(0.3)
-        assert not ended.exists(), "the machine was too slow to be interrupted"
-        _, said = process.communicate(timeout=30)
+            while "waiting for its end" not in said:
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+        time.sleep(0.3)  # for the second one to do what it would
+        assert not ended.exists()
+        goes_on.touch()
+        said += process.communicate(timeout=60)[1]
     assert process.returncode == 130, said
     assert ended.exists() and not later.exists()
     assert said.count("apt-get must not be stopped half-way: waiting for its end") == 1

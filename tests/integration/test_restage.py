@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -364,7 +365,7 @@ def test_killed_in_the_middle_it_says_so_and_can_be_run_again(host: Host) -> Non
     for index in range(8):
         (host.source / f"large-{index}").write_bytes(os.urandom(1 << 20))
     host.reboot()
-    stopped = _stop_while_staging(host, host.volume / ".hostprep-data/tree")
+    stopped = _stop_while_staging(host.volume / ".hostprep-data/tree")
     assert only_dataset()["boot"]["state"] == "staging"
     late = hostprep("wait", "data", "--timeout", "0.2", expect=1)
     assert late["error"]["code"] == "timeout" and late["datasets"][0]["timed_out"]
@@ -383,7 +384,7 @@ def test_who_waits_is_let_go_when_it_is_ready(host: Host) -> None:
     for path in (host.state, host.run):
         assert path.stat().st_mode & 0o055 == 0o055
     host.reboot()
-    stopped = _stop_while_staging(host)
+    stopped = _stopped_as_it_stages()
     waiting = [
         subprocess.Popen([*prefix, *HOSTPREP, "wait", "data"], stdout=subprocess.PIPE, text=True)
         for prefix in ((), NOBODY)
@@ -392,18 +393,18 @@ def test_who_waits_is_let_go_when_it_is_ready(host: Host) -> None:
     assert [each.poll() for each in waiting] == [None, None]
     stopped.send_signal(signal.SIGCONT)
     for each in waiting:
-        said, _ = each.communicate(timeout=30)
+        said, _ = each.communicate(timeout=60)
         assert (each.returncode, said) == (0, f"data is ready: {host.volume}/data\n")
-    assert stopped.wait(10) == 0
+    assert stopped.wait(60) == 0
 
 
 def test_a_run_that_is_stopped_says_so(host: Host) -> None:
     host.prepare()
     host.reboot()
-    stopped = _stop_while_staging(host)
+    stopped = _stopped_as_it_stages()
     stopped.terminate()
     stopped.send_signal(signal.SIGCONT)
-    assert stopped.wait(20) == 130
+    assert stopped.wait(60) == 130
     assert only_dataset()["boot"]["reason"] == "the run that staged it was stopped"
 
 
@@ -433,16 +434,46 @@ def test_what_is_unstaged_after_it_was_ready_is_missing(host: Host) -> None:
     assert "is not there now" in hostprep("wait", "data", expect=1)["error"]["message"]
 
 
-def _stop_while_staging(host: Host, moment: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start the run and stop it by SIGSTOP once ``moment`` exists; it goes on with SIGCONT."""
-    moment = moment or host.run / "boot/data.json"
+# The copies take some milliseconds, in which a busy machine may not get to stop it.
+_STOPPING = """
+import os, signal, sys
+from hostprep.cli.main import run
+from hostprep.converging import restage
+
+save = restage.save_note
+
+def save_and_stop(name, note):
+    save(name, note)
+    if note.state == "staging":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+restage.save_note = save_and_stop
+from hostprep.__main__ import main
+main()
+"""
+
+
+def _stopped_as_it_stages() -> subprocess.Popen[bytes]:
+    """Start a run that stops itself once it has said that it stages; it goes on with SIGCONT."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STOPPING, "restage", "data"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    ended = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert ended is not None and ended.si_status == signal.SIGSTOP
+    return process
+
+
+def _stop_while_staging(moment: Path) -> subprocess.Popen[bytes]:
+    """Start the run and stop it by SIGSTOP once ``moment`` exists."""
     process = subprocess.Popen(
         [*HOSTPREP, "restage", "data"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not moment.exists():
         assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.0005)  # the copies take some milliseconds
+        time.sleep(0.0005)
     process.send_signal(signal.SIGSTOP)
     return process
 

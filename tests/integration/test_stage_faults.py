@@ -714,7 +714,7 @@ def stopped_while_copying(source: Path, target: Path) -> subprocess.Popen[str]:
     """Begin to stage and stop it (SIGSTOP), so that nobody is too fast for the other."""
     line = [*HOSTPREP, "stage", str(source), "--to", str(target)]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not list(target.glob(".hostprep-data/tree/*")):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.001)
@@ -732,7 +732,7 @@ def test_a_target_that_fills_up_ends_the_run_and_the_next_one_goes_on(
         while True:
             filler.write(bytes(1 << 20))
     process.send_signal(signal.SIGCONT)
-    out, said = process.communicate(timeout=30)
+    out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, ""), said
     assert "the target is full; nothing was published" in said
     assert not (small / "data").exists()
@@ -752,7 +752,7 @@ def test_a_target_without_another_inode_is_not_called_full(source: Path, small: 
         for number in range(4000):
             (small / f"others/{number}").touch()
     process.send_signal(signal.SIGCONT)
-    out, said = process.communicate(timeout=30)
+    out, said = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, ""), said
     assert "the target has no inode left" in said and "full" not in said
     shutil.rmtree(small / "others")

@@ -825,7 +825,7 @@ def held(source: Path, target: Path) -> Iterator[Callable[[], None]]:
         stderr=subprocess.DEVNULL,
     )
     lock = Path(os.environ["HOSTPREP_RUN_DIR"])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not any(file.stat().st_size for file in lock.glob("*.lock")):
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -837,7 +837,7 @@ def held(source: Path, target: Path) -> Iterator[Callable[[], None]]:
 
     yield go_on
     go_on()
-    process.wait(30)
+    process.wait(60)
 
 
 def test_a_second_run_waits_and_says_for_whom(
@@ -861,7 +861,7 @@ def test_a_second_run_waits_and_says_for_whom(
     other = hostprep("stage", source, "--to", target, "--name", "other", "--no-wait")
     assert other["published"] is True, "another target need not wait"
     held()
-    out, _ = second.communicate(timeout=30)
+    out, _ = second.communicate(timeout=60)
     assert second.returncode == 0 and str(target / "data") in out
     assert differences(source, target / "data", owners=True) == []
 

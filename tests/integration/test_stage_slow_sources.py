@@ -361,8 +361,8 @@ def test_who_does_not_answer_is_named_and_ctrl_c_ends_the_waiting(
             assert f"waiting for {fs.mount}, which has not" in run.stderr.readline()
             run.send_signal(signal.SIGINT)
             asked = time.monotonic()
-            assert run.wait(30) == 130
-            assert time.monotonic() - asked < 10
+            assert run.wait(40) == 130
+            assert time.monotonic() - asked < 40
             assert run.stdout is not None
             assert json.loads(run.stdout.read())["error"]["code"] == "interrupted"
         assert os.listdir(safe_dir / "data") == ["file"]
@@ -394,7 +394,7 @@ def test_a_source_that_ceases_to_answer_leaves_ctrl_c_its_effect(
                 assert run.poll() is None
                 time.sleep(0.01)
             run.send_signal(signal.SIGINT)
-            run.communicate(timeout=20)  # whoever is stuck has not kept what it was to print to
+            run.communicate(timeout=40)  # whoever is stuck has not kept what it was to print to
         assert run.returncode == 130
 
 
@@ -412,7 +412,7 @@ def test_an_update_from_what_ceases_to_answer_leaves_ctrl_c_its_effect(safe_dir:
                 assert run.poll() is None
                 time.sleep(0.01)
             run.send_signal(signal.SIGINT)
-            run.communicate(timeout=20)
+            run.communicate(timeout=40)
         assert run.returncode == 130
 
 
@@ -460,14 +460,14 @@ def test_a_target_that_does_not_answer_holds_neither_status_nor_check(safe_dir: 
         )
         said = {each["subject"]: each for each in json.loads(done.stdout)["checks"]}
         assert sorted(each["status"] for each in said.values()) == ["PASS", "UNKNOWN"]
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 40
 
         unstage = [*command, "unstage", f"{fs.mount}/data"]
         with subprocess.Popen([*unstage, "--json"], stdout=-1, stderr=-1, text=True) as run:
             assert run.stderr is not None
             assert f"waiting for {fs.mount}/data, which has not" in run.stderr.readline()
             run.send_signal(signal.SIGINT)
-            assert run.wait(10) == 130
+            assert run.wait(40) == 130
         forgotten = subprocess.run([*unstage, "--forget"], capture_output=True, check=False)
         assert forgotten.returncode == 0, forgotten.stderr
     assert (safe_dir / "beneath/data/file").read_text() == "one"

@@ -92,7 +92,7 @@ def change(root: Path) -> None:
     os.utime(root / "times", ns=(5, 123_456_789))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4", "btrfs", "xfs"])
 def test_the_hostile_set_arrives_whole_and_again_after_every_change(
     kind: str, hostile: HostileSet, safe_dir: Path

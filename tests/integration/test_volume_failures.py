@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -339,10 +340,11 @@ def test_a_mount_that_outlives_its_run_is_waited_for(
     then: tuple[str, ...], safe_dir: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``mount`` goes on where kill -9 ends who started it: nobody may look before it is done."""
-    volume, begun = safe_dir / "v", safe_dir / "begun"
+    volume, begun, goes_on = safe_dir / "v", safe_dir / "begun", safe_dir / "goes-on"
     volume.mkdir()
     real = shutil.which("mount")
-    stand_in(safe_dir / "mount", f'#!/bin/sh\ntouch {begun}\nsleep 1\nexec {real} "$@"\n')
+    waits = f"touch {begun}\nuntil test -e {goes_on}; do sleep 0.05; done"
+    stand_in(safe_dir / "mount", f'#!/bin/sh\n{waits}\nexec {real} "$@"\n')
     with monkeypatch.context() as slowly:
         slowly.setenv("PATH", f"{safe_dir}:{os.environ['PATH']}")
         line = [*HOSTPREP, "mount", volume, "--size", "16M", "--reserve", "0"]
@@ -350,10 +352,11 @@ def test_a_mount_that_outlives_its_run_is_waited_for(
             while not begun.exists() and process.poll() is None:
                 time.sleep(0.01)
             process.kill()
-    assert not is_mounted(volume), "the machine was too slow"
+    assert not is_mounted(volume)
     command, *options = then
+    threading.Timer(1, goes_on.touch).start()
     hostprep(command, volume, *options)
-    time.sleep(1.2)
+    time.sleep(1.2)  # for a mount that nobody has waited for
     mounts = [mount.target for mount in read_mounts()]
     assert mounts.count(str(volume)) == (command == "mount")
     known = [each["path"] for each in hostprep("status")["volumes"]]

@@ -21,7 +21,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(pid: int, seconds: float = 10) -> bool:
+def gone(pid: int, seconds: float = 60) -> bool:
     """Whether it has ended, after ``seconds`` at most."""
     deadline = time.monotonic() + seconds
     while alive(pid):

@@ -47,7 +47,7 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def gone(mark: str, seconds: float = 10) -> bool:
+def gone(mark: str, seconds: float = 60) -> bool:
     """Return whether all that carry a mark have ended, in ``seconds`` at most."""
     deadline = time.monotonic() + seconds
     while marked(mark):

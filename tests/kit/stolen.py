@@ -14,6 +14,9 @@ _PATIENCE_SECONDS = 300.0
 # that each try has one of its own.
 _STANDS_SECONDS = 15.0
 
+# Of all processors' time: with that much of it taken by others no figure of a short time is right.
+MUCH_SHARE = 0.25
+
 _waited = 0.0
 _kept_time_at: float | None = None
 
@@ -60,3 +63,32 @@ def why_no_time_is_kept() -> str | None:
         _waited += 5
     _kept_time_at = time.monotonic()
     return None
+
+
+class Others:
+    """How much of the processors' time others than this process and its children take, from now.
+
+    Others are all that the kernel counts as busy, its own threads among them, and what the host of
+    a virtual machine took. Of children what they have taken is known once they were waited for.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def share(self) -> float:
+        """Return their share of what all processors could do since then, 0 to 1."""
+        at, by_all, by_us = (
+            after - before for after, before in zip(self._now(), self._before, strict=True)
+        )
+        return max(0.0, by_all - by_us) / (at * (os.cpu_count() or 1))
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        with open("/proc/stat", encoding="ascii") as stat:
+            user, nice, system, _, _, irq, softirq, stolen, *_ = map(
+                int, stat.readline().split()[1:]
+            )
+        busy = user + nice + system + irq + softirq + stolen
+        ours = os.times()
+        by_us = ours.user + ours.system + ours.children_user + ours.children_system
+        return time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), by_us

@@ -133,7 +133,7 @@ def run(program: Program, kind: type[CudaPrefetcher[Any]] = CudaPrefetcher) -> D
     return device
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(programs)
 def test_no_program_makes_a_race_or_a_wrong_byte(program: Program) -> None:
     judge(program)

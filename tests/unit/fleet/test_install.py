@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,19 @@ def call(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def install(home: Path) -> subprocess.CompletedProcess[str]:
     """Install a wheel that is not there: it ends when the environment is made."""
     return call(home, "/nowhere", "no-1-py3-none-any.whl", BUILD, "wheelhouse", "install")
+
+
+def waits_for_the_lock(run: subprocess.Popen[bytes]) -> bool:
+    """Wait until a run waits for another one's lock, as the kernel lists it; False where it ends.
+
+    (In a list of locks a line with an arrow is one that waits: proc_locks(5).)
+    """
+    waiting = re.compile(rf"-> FLOCK .* {run.pid} ")
+    while not waiting.search(Path("/proc/locks").read_text()):
+        if run.poll() is not None:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def checkout(home: Path) -> None:
@@ -140,13 +154,13 @@ def test_two_runs_at_once_install_it_once(tmp_path: Path) -> None:
     fcntl.flock(first, fcntl.LOCK_EX)
     words = ["/nowhere", "no-1-py3-none-any.whl", BUILD, "wheelhouse", "install"]
     second = subprocess.Popen([sys.executable, SCRIPT, home, *words])
-    time.sleep(0.5)
-    assert second.poll() is None and (home / "half").exists()
+    assert waits_for_the_lock(second)
+    assert (home / "half").exists()
     (home / "bin" / "hostprep").write_text("#!/bin/sh\n")
     (home / "bin" / "hostprep").chmod(0o755)
     (home / f"build-{BUILD}").touch()
     os.close(first)
-    assert second.wait(timeout=20) == 0
+    assert second.wait(timeout=60) == 0
     assert (home / "half").exists()
 
 
@@ -183,9 +197,9 @@ def test_a_controller_that_hangs_up_leaves_no_wheels(tmp_path: Path) -> None:
     fcntl.flock(first, fcntl.LOCK_EX)  # as where another run is at it: it waits
     words = [str(wheels), "no-1-py3-none-any.whl", BUILD, "wheelhouse", "install"]
     run = subprocess.Popen([sys.executable, SCRIPT, home, *words], stderr=subprocess.PIPE)
-    time.sleep(0.5)
+    assert waits_for_the_lock(run)
     run.send_signal(signal.SIGHUP)
-    _, said = run.communicate(timeout=20)
+    _, said = run.communicate(timeout=60)
     os.close(first)
     assert (run.returncode, said) == (
         1, f"hostprep was not installed in {home}: the controller hung up\n".encode()

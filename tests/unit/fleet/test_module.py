@@ -139,7 +139,7 @@ def test_what_check_mode_plans_with_goes_though_the_controller_is_gone(host: Hos
         time.sleep(0.01)
     run.stdout.close()
     os.killpg(run.pid, signal.SIGTERM)
-    run.wait(timeout=10)
+    run.wait(timeout=60)
     assert not unpacked.exists()
 
 

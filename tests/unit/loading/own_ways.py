@@ -13,6 +13,15 @@ from torch.utils.data import DataLoader, Dataset
 
 BATCH = 8
 MAIN_SECONDS = 0.02  # of each batch, in the main process
+# Of all such sleeps, as they were, when each began and ended: on a busy machine they last longer.
+slept: list[tuple[float, float]] = []
+
+
+def sleep(seconds: float) -> None:
+    """Stand for so much work on a batch."""
+    began = time.perf_counter()
+    time.sleep(seconds)
+    slept.append((began, time.perf_counter()))
 
 
 class Numbers(Dataset[torch.Tensor]):
@@ -43,7 +52,7 @@ class Augmenting(_Own):
 
     def __iter__(self) -> Any:
         for number, batch in enumerate(super().__iter__()):
-            time.sleep(MAIN_SECONDS)
+            sleep(MAIN_SECONDS)
             yield {"number": number, "of": len(self), "x": batch}
 
 
@@ -61,7 +70,7 @@ class _Fetching:
 
     def __next__(self) -> Any:
         batch = next(self.iterator)
-        time.sleep(MAIN_SECONDS)
+        sleep(MAIN_SECONDS)
         return batch
 
 
@@ -78,7 +87,7 @@ class Merging(_Own):
     def __iter__(self) -> Any:
         batches: Iterator[Any] = super().__iter__()
         for first, second in zip(batches, batches, strict=False):
-            time.sleep(2 * MAIN_SECONDS)
+            sleep(2 * MAIN_SECONDS)
             yield torch.cat([first, second])
 
 
@@ -125,7 +134,7 @@ class Preparing(_Own):
 
     def __iter__(self) -> Any:
         for batch in self.base_dataloader.__iter__():
-            time.sleep(MAIN_SECONDS)
+            sleep(MAIN_SECONDS)
             yield batch
 
 
@@ -144,7 +153,7 @@ class Prepared:
 
     def __iter__(self) -> Any:
         for batch in self.base_dataloader.__iter__():
-            time.sleep(MAIN_SECONDS)
+            sleep(MAIN_SECONDS)
             yield batch
 
 

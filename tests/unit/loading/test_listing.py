@@ -234,4 +234,4 @@ def test_sizes_are_asked_for_as_long_as_there_is_time(
     monkeypatch.setattr(os, "stat", slowly)
     begun = time.monotonic()
     assert listing_module._mean_bytes(str(flat), names) == 0
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 15  # of 20

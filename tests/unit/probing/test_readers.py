@@ -99,7 +99,7 @@ def test_time_ends_the_reading(tmp_path: Path) -> None:
     names = [str(file) for file in tree(tmp_path)] * 100_000
     done = read_whole_files(names, 2, 0.3)
     assert 0 < len(done.names) < len(names)
-    assert done.wall_seconds < 2
+    assert done.wall_seconds < 20  # for all of them it would be minutes
 
 
 class Limited:

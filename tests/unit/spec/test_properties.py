@@ -72,7 +72,7 @@ def outcome(content: bytes) -> Spec | SpecError:
         return error
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(FRAGMENTS)
 @example("'\\U00110000'")
 @example('"\\UFFFFFFFF"')
@@ -82,13 +82,13 @@ def test_any_text_is_a_spec_or_a_sentence(text: str) -> None:
     outcome(text.encode())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_spec_or_a_sentence(content: bytes) -> None:
     outcome(content)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(DOCUMENTS, TREES))
 def test_any_document_is_a_spec_or_a_sentence(document: Any) -> None:
     outcome(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
@@ -139,7 +139,7 @@ def sound_specs(draw: st.DrawFn) -> Spec:
     return Spec(PATH, tuple(volumes), tuple(datasets), tuple(requirements), tuple(packages))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sound_specs(), st.booleans())
 def test_what_is_written_out_is_read_back(spec: Spec, as_json: bool) -> None:
     """By PyYAML's own writer, and as JSON, which is YAML too."""
@@ -168,7 +168,7 @@ def accepts(check: Any, text: str) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.from_regex(SIZE_PATTERN.replace("$", r"\Z").replace("+", "{1,8}")))
 def test_a_size_of_the_schema_is_one_of_the_command_line(text: str) -> None:
     try:
@@ -180,7 +180,7 @@ def test_a_size_of_the_schema_is_one_of_the_command_line(text: str) -> None:
         assert accepts(size, text) == (0 < found < 2**63)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet="0123456789kKmMgGtTiIbB%./s ", max_size=8))
 def test_no_size_or_rate_is_accepted_that_the_schema_refuses(text: str) -> None:
     if accepts(size, text):

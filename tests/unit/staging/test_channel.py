@@ -27,7 +27,7 @@ def child() -> Iterator[Child]:
     child = Child(echo, [])
     yield child
     child.stop_sending()
-    assert child.join(5)
+    assert child.join(60)
     child.close()
 
 
@@ -36,7 +36,7 @@ def answers(child: Child, count: int) -> list[bytes]:
     found: list[bytes] = []
     while len(found) < count:
         writers = [w for w in [child.waiting_to_send] if w is not None]
-        readable, writable, _ = select.select([child], writers, [], 10)
+        readable, writable, _ = select.select([child], writers, [], 60)
         assert readable or writable
         if writable:
             child.flush()
@@ -61,7 +61,7 @@ def test_neither_side_waits_for_the_other(child: Child) -> None:
 
 def test_the_end_of_a_child_is_seen_with_its_status() -> None:
     child = Child(lambda channel: os._exit(7), [])
-    assert child.join(5)
+    assert child.join(60)
     assert child.exit_code == 7
     with pytest.raises(BrokenPipeError):
         child.post(b"anybody?")
@@ -70,7 +70,7 @@ def test_the_end_of_a_child_is_seen_with_its_status() -> None:
 
 def test_a_killed_child_is_seen_with_its_signal(child: Child) -> None:
     child.kill(signal.SIGKILL)
-    assert child.join(5)
+    assert child.join(60)
     assert child.exit_code == -signal.SIGKILL
     child.kill(signal.SIGTERM)  # must not meet another process of the same number
 
@@ -79,7 +79,7 @@ def test_a_child_that_hangs_is_not_waited_for() -> None:
     child = Child(lambda channel: signal.pause(), [])
     assert not child.join(0.05)
     child.kill(signal.SIGKILL)
-    assert child.join(5)
+    assert child.join(60)
     child.close()
 
 
@@ -87,11 +87,11 @@ def test_siblings_do_not_hold_each_others_pipes() -> None:
     first = Child(echo, [])
     second = Child(echo, [first])
     first.stop_sending()
-    assert first.join(5) and first.exit_code == 0
+    assert first.join(60) and first.exit_code == 0
     second.post(b"still there")
     assert answers(second, 1) == [b"still there"]
     second.stop_sending()
-    assert second.join(5)
+    assert second.join(60)
     first.close()
     second.close()
 
@@ -101,7 +101,7 @@ def test_what_a_worker_raises_is_told_and_ends_it(capfd: pytest.CaptureFixture[s
         raise ValueError("of its own")
 
     child = Child(fail, [])
-    assert child.join(5) and child.exit_code == 1
+    assert child.join(60) and child.exit_code == 1
     assert "of its own" in capfd.readouterr().err
     child.close()
 
@@ -113,5 +113,5 @@ def test_a_worker_holds_nothing_that_somebody_reads_to_its_end() -> None:
 
     child = Child(tell, [])
     assert answers(child, 3) == [os.devnull.encode()] * 3
-    assert child.join(5)
+    assert child.join(60)
     child.close()

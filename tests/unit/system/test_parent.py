@@ -17,11 +17,12 @@ from hostprep.system.parent import forks_die_with_us
 forks_die_with_us()
 
 def fork():
-    pid = os.fork()
-    if not pid:
+    reader, writer = os.pipe()
+    if not os.fork():  # and by now it has said with whom it ends
+        print(os.getpid(), flush=True)
+        os.write(writer, b"1")
         time.sleep(300)
-    print(pid, flush=True)
-    time.sleep(0.5)  # until the child has said with whom it ends
+    os.read(reader, 1)
 
 fork()
 thread = threading.Thread(target=fork)
