@@ -71,9 +71,10 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
                 if error.errno not in _OF_THE_SOURCE:
                     missing = error.errno == errno.ENOENT
                     wrong[path] = _MISSING if missing else f"fails: {error.strerror}"
-        if locked := locked_out(source):
+        away = wrong.get(source)
+        if away in (None, _MISSING) and (locked := locked_out(source)):
             return source, parent, *locked
-        return source, parent, wrong.get(source), None
+        return source, parent, away, None
 
     try:
         answer = ask_in_child(ask, patience_seconds=LOOK_SECONDS)

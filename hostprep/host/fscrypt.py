@@ -12,6 +12,7 @@ import os
 import shlex
 import struct
 
+from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.system.descriptors import closing_fd
 
 # What the hint of what is locked begins with.
@@ -29,22 +30,27 @@ _PRESENT, _REMOVED_IN_PART = 2, 3
 def locked_out(path: str) -> tuple[str, str] | None:
     """Return what to say of a path that is locked, or lies below what is, and what helps.
 
-    None where it is not. Below a locked directory nothing is found by its name, so the nearest one
-    above that is there is asked. ``path`` may be without an answer for ever: ask in a child.
+    None where it is not, or may not be opened. Below a locked directory nothing is found by its
+    name, so the nearest one above that is there is asked, of a symlink where it leads. Ask of what
+    was looked at and is there, or is missing: what fails or hangs would do so once more.
     """
-    folder = path
-    while folder and not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    mount = mount_containing(os.path.abspath(path), read_mounts())
+    if mount is not None and mount.fstype == "autofs":  # a look is one more attempt to mount it
+        return None
+    missing = False
     try:
-        with closing_fd(os.open(folder or os.curdir, flags)) as descriptor:
+        try:
+            folder = os.path.realpath(path, strict=True)
+        except FileNotFoundError as error:
+            missing, folder = True, os.path.dirname(os.fsdecode(error.filename))
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        with closing_fd(os.open(folder, flags)) as descriptor:
             how = how_locked(descriptor)
     except OSError:
         return None
     if how is None:
         return None
-    said = f"is {how}" if folder == path else f"lies below {folder}, which is {how}"
-    return said, unlocking(folder)
+    return f"lies below {folder}, which is {how}" if missing else f"is {how}", unlocking(folder)
 
 
 def unlocking(folder: str) -> str:

@@ -110,11 +110,14 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
 def _swaps_to_ram_alone(root: Path) -> bool:
     """Whether there is swap, and all of it is zram without a disk to write to."""
     swaps = [_ZRAM.match(line) for line in read_lines(root / "proc/swaps")[1:]]
-    # A kernel without CONFIG_ZRAM_WRITEBACK has no such file.
     return bool(swaps) and all(
-        found and read_text(root / "sys/block" / found[1] / "backing_dev") in (None, "none")
-        for found in swaps
+        found and _writes_to_no_disk(root / "sys/block" / found[1]) for found in swaps
     )
+
+
+def _writes_to_no_disk(zram: Path) -> bool:
+    # A kernel without CONFIG_ZRAM_WRITEBACK has no such file; without sysfs it is not known.
+    return zram.is_dir() and read_text(zram / "backing_dev") in (None, "none")
 
 
 def headroom(

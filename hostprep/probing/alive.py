@@ -43,8 +43,6 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
 
 def _see(path: str) -> dict[str, Any]:
     """In the child: what is at ``path``, its error, or that it is encrypted and locked."""
-    if locked := locked_out(path):
-        return {"locked": locked}
     try:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)
         if is_folder:
@@ -53,7 +51,13 @@ def _see(path: str) -> dict[str, Any]:
             os.stat(os.path.join(path, "."))  # who may list it need not be let into it
             os.statvfs(path)
     except OSError as error:
-        return {"errno": error.errno, "words": error.strerror}
+        if error.errno != errno.ENOENT:
+            return {"errno": error.errno, "words": error.strerror}
+        is_folder = None
+    if locked := locked_out(path):
+        return {"locked": locked}
+    if is_folder is None:
+        return {"errno": errno.ENOENT}
     return {"folder": is_folder}
 
 

@@ -263,9 +263,11 @@ def _plan_files(
         if published_fd is not None and previous is not None:
             manifest = manifest_of(previous)
         stack.callback(manifest.close)
-        # By which an interrupted run's copies would be taken up, their source not read again.
-        doubtful = previous is not None and previous.doubtful
-        journal = ManifestIndex([] if request.full_check or doubtful else journals)
+        # By which an interrupted run's copies would be taken up, their source not read again. A
+        # disk may not have all of them, and of those without a hash no look would show it.
+        in_ram = request.volume_size_bytes is not None or _in_ram(request.parent)
+        unread = request.verify is Verify.NONE and not in_ram
+        journal = ManifestIndex([] if request.full_check or unread else journals)
         stack.callback(journal.close)
 
         storage_class = locate(request.parent).storage_class

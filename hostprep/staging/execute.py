@@ -102,7 +102,8 @@ def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Obser
     """Have all that was ``copied`` written to the disk and, where asked for, read back from it.
 
     What differs is copied once more; what differs again is in ``problems``. Raises
-    ``HostprepError`` where it cannot be written out.
+    ``HostprepError`` where it cannot be written out. What is taken up of a run before is read back
+    in any case: the kernel tells once what the disk did not take, and may have told that run.
     """
 
     def copy_again(files: CopyPlan) -> Copied:
@@ -113,7 +114,7 @@ def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Obser
     observer.phase("sync")
     with timed(plan.seconds, "sync"):
         sync_file_system(private.fd, "nothing was published")
-    if plan.request.verify is Verify.READBACK:
+    if plan.request.verify is Verify.READBACK or plan.files.resumed.files:
         with timed(plan.seconds, "verify"):
             check_written(
                 plan.source_fd,

@@ -89,8 +89,7 @@ def begin(
         blank = record_of(plan, Copied(), None, mount)
         record = dataclasses.replace(blank, phase="copying")
     assert record is not None
-    doubtful = previous is not None and previous.doubtful
-    record = dataclasses.replace(record, failure=None, doubtful=doubtful)
+    record = dataclasses.replace(record, failure=None)
     takes = first or bool(plan.files.copied.files)
     if takes:
         needed_bytes, needed_inodes = taken_in_the_end(plan.files, first=first)
@@ -101,10 +100,6 @@ def begin(
             _check_room_beside_others(plan, parent_fd)
         private = prepare(parent_fd, purpose_of(request))
         try:
-            if doubtful:
-                private.drop_journals()
-                record = dataclasses.replace(record, doubtful=False)
-                save_record(record, durable=not plan.in_ram)
             return private, check_names(plan.scan, private, None if mount is None else mount.fstype)
         except (HostprepError, OSError):
             if not private.resumable:

@@ -109,7 +109,7 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         if plan.files.resumed.files and not private.resumable:
             raise gone(request)
         work = _Work(plan, observer, parent_fd, private, published_fd, mount, spelling)
-        with after_changes(), failure_on_record(plan, private):
+        with after_changes(), failure_on_record(plan):
             return keep_shortfall(plan, work.run(live))
 
 
@@ -326,7 +326,7 @@ class _Work:
     def _save(self, record: Record, phase: str) -> None:
         # What it needs it has taken, and what ended an earlier run is over.
         record = dataclasses.replace(record, phase=phase, needed_bytes=0, needed_inodes=0)
-        record = dataclasses.replace(record, failure=None, doubtful=False)
+        record = dataclasses.replace(record, failure=None)
         save_record(record, durable=not self.plan.in_ram)
 
     def _timed(self, name: str) -> AbstractContextManager[None]:

@@ -144,10 +144,9 @@ def _cut_short(record: Record) -> tuple[str, str | None]:
     helps = _in_the_way(record)
     if record.failure is None:
         return "a run did not get to its end; the same `hostprep stage` goes on", helps
-    if record.doubtful or record.failure in map(os.strerror, DISK_FAILS):
+    if record.failure in map(os.strerror, DISK_FAILS):
         helps = helps or f"{SEE_DMESG}: mend that and run the same command again"
-    then = "copies anew, since the disk did not take all of it" if record.doubtful else "goes on"
-    return f"a run failed ({record.failure}); the same `hostprep stage` {then}", helps
+    return f"a run failed ({record.failure}); the same `hostprep stage` goes on", helps
 
 
 def _closed(target: str) -> str | None:

@@ -116,6 +116,7 @@ def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Rec
         skipped=before.skipped,
         needed_bytes=before.needed_bytes,
         needed_inodes=before.needed_inodes,
+        failure=before.failure,
     )
     # That of a run that was cut short has another phase.
     return same == before and _missing(record) == _missing(before)

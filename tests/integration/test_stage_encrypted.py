@@ -115,9 +115,12 @@ def test_what_lies_below_a_locked_folder_is_told_to_be_locked(
     (check,) = findings(spec, "--only", "HP014")
     assert (check["status"], check["remedy"]["hint"]) == ("WARN", cure)
     assert words.removeprefix(f"{source} ") in check["message"]
-    for command, *options in (("probe", source), ("recommend", "--dataset", source)):
-        failed = run_hostprep(command, *options)
-        assert "which is encrypted" in failed.stderr and cure in failed.stderr
+    link = safe_dir / "link"
+    link.symlink_to(source)
+    for path in (source, link):
+        for command, *options in (("probe", path), ("recommend", "--dataset", path)):
+            failed = run_hostprep(command, *options)
+            assert "which is encrypted" in failed.stderr and cure in failed.stderr
     parent = str(source.parent)
     lies_on = mount_containing(parent, read_mounts())
     assert lies_on is not None
@@ -130,7 +133,7 @@ def test_what_lies_below_a_locked_folder_is_told_to_be_locked(
 
 
 def test_copies_in_a_locked_folder_are_out_of_reach_and_not_missing(
-    vault: Vault, source: Path
+    vault: Vault, source: Path, safe_dir: Path
 ) -> None:
     """A run would be refused, where ``missing`` says that it stages them again."""
     hostprep("stage", source, "--to", vault.folder)
@@ -147,5 +150,8 @@ def test_copies_in_a_locked_folder_are_out_of_reach_and_not_missing(
     (check,) = findings("--only", "HP010")
     assert (check["status"], check["remedy"]["hint"]) == ("UNKNOWN", whole["hint"])
     assert f"fscrypt unlock {vault.folder}" in whole["hint"]
+    # What no spec wants is away while its user is logged out.
+    spec = write_spec(safe_dir / "hostprep.yml")
+    assert "data" not in {each["subject"] for each in findings(spec, "--only", "HP010")}
     vault.unlock()
     assert only_dataset()["state"] == "staged"

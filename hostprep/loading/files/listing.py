@@ -131,15 +131,18 @@ def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
     """
 
     def look() -> tuple[list[str], bool, list[str]] | str:
-        if locked := locked_out(directory):
-            said, cure = locked
-            raise HostprepError(f"it {said}", cure)
+        is_folder = None
         try:
             is_folder = stat.S_ISDIR(os.stat(directory).st_mode)
         except FileNotFoundError:
-            return "does not exist"
+            pass  # or locked
         except OSError as error:
             return f"cannot be looked at: {error.strerror}"
+        if locked := locked_out(directory):
+            said, cure = locked
+            raise HostprepError(f"it {said}", cure)
+        if is_folder is None:
+            return "does not exist"
         return _walk(directory) if is_folder else "is not a directory"
 
     found = _answer(directory, look, _LISTING_SECONDS)

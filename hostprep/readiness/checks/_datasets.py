@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from hostprep.dataclass import dataclass
-from hostprep.host.fscrypt import locked_out
+from hostprep.host.fscrypt import UNLOCK, locked_out
 from hostprep.readiness.checks._commands import aside_line, stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of
 from hostprep.readiness.checks._volumes import freeing_memory, too_little_memory
@@ -134,8 +134,10 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
             status = known.pop(on_record[0]) if on_record else None
             looks.append(_wanted(context, spec, wanted, status, damaged.get(wanted.target)))
     for status in known.values():
-        # What was staged by hand, and went with a reboot or its volume, nobody has asked for.
-        if spec is None or status.state != "missing":
+        # What was staged by hand, and went with a reboot or its volume, or is locked while its user
+        # is logged out, nobody has asked for.
+        away = status.state == "missing" or (status.hint or "").startswith(UNLOCK)
+        if spec is None or not away:
             looks.append(_found(context, status))
     origins = at_once(lambda look: ask_source(context, look.source), looks)
     return tuple(replace(look, origin=origin) for look, origin in zip(looks, origins, strict=True))
@@ -220,20 +222,21 @@ def ask_source(context: Context, source: str) -> Origin:
     def question() -> dict[str, Any]:
         try:
             real = os.path.realpath(source)
-            if locked := locked_out(source):
-                said, cure = locked
-                return {"state": "locked", "why": f"it {said}", "real": real, "cure": cure}
             with os.scandir(source) as entries:
                 state = "empty" if next(entries, None) is None else "fine"
-            return {"state": state, "real": real}
+            found = {"state": state, "real": real}
         except FileNotFoundError:
-            return {"state": "missing", "why": "it does not exist"}
+            found = {"state": "missing", "why": "it does not exist"}
         except NotADirectoryError:
             return {"state": "no_directory", "why": "it is no directory"}
         except PermissionError:
             return {"state": "denied", "why": "this user may not read it"}
         except OSError as error:
             return {"state": "failing", "why": error.strerror or str(error)}
+        if locked := locked_out(source):
+            said, cure = locked
+            return {"state": "locked", "why": f"it {said}", "real": real, "cure": cure}
+        return found
 
     patience = _REACH_SECONDS[context.level]
     try:

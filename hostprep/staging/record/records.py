@@ -46,9 +46,8 @@ class Record:
     where in the source file systems were mounted. ``needed_*`` is what the copies of a
     run take in the end, in bytes and inodes, from before the first of them to their publication.
     ``failure`` is what ended the last run, where that failed, without names, which are not for all
-    to read; ``doubtful``: what it copied may not be on the disk, and is not to be taken up unread.
-    ``verified_at`` of None: it was staged without verification. ``target_mount`` is where the file
-    system is mounted that it lies on; None in records of versions that did not note it.
+    to read. ``verified_at`` of None: it was staged without verification. ``target_mount`` is where
+    the file system is mounted that it lies on; None in records of versions that did not note it.
     ``target_place`` is which file system that is, and where in it the copies lie; None in a volume,
     where it cannot be told, and in records of versions that did not note it.
     """
@@ -75,7 +74,6 @@ class Record:
     needed_bytes: int = 0
     needed_inodes: int = 0
     failure: str | None = None
-    doubtful: bool = False
     format: str = FORMAT
 
     @property

@@ -23,6 +23,7 @@ _SHARED = "/dev/shm"
 _LAST_SYSTEM_UID = 999
 _NOBODY = 65534
 _MOST_NAMED = 3
+_MOST_ASKED = 20  # each by a program of its own
 
 
 def logout_warning(parent: str, owners: Callable[[], Iterable[int]]) -> str | None:
@@ -60,16 +61,15 @@ def _warning_of_others(users: list[str]) -> str | None:
     return (
         f"files that belong to {named} keep their owner in the copy, and what a user owns in"
         f" {_SHARED} is removed when that user's last session here ends (by systemd's logind),"
-        " whoever reads it; a volume (--to-tmpfs) is left alone, and so is this after"
-        f" `loginctl enable-linger {users[0]}`"
+        " whoever reads it; a volume (--to-tmpfs) is left alone, and so is what belongs to a user"
+        " after `loginctl enable-linger USER`"
     )
 
 
 def _who_may_log_out(owners: Iterable[int]) -> Iterator[str]:
     """Yield the names of those who have an account here, and lose what is theirs at a logout."""
-    for uid in sorted(owners):
-        if uid <= _LAST_SYSTEM_UID or uid == _NOBODY:
-            continue
+    users = (uid for uid in sorted(owners) if uid > _LAST_SYSTEM_UID and uid != _NOBODY)
+    for uid in islice(users, _MOST_ASKED):
         try:
             name = pwd.getpwuid(uid).pw_name
         except KeyError:

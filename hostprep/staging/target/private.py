@@ -70,11 +70,6 @@ class PrivateDir:
         for name in old:
             os.unlink(name, dir_fd=self.fd)
 
-    def drop_journals(self) -> None:
-        """Have no later run take up the copies: it begins anew."""
-        for name in _journal_names(self.fd):
-            os.unlink(name, dir_fd=self.fd)
-
     def remove(self) -> bool:
         """Remove everything in it, and itself; return False where its name is another's by now."""
         return remove_opened(self.parent_fd, self.name, self.fd)

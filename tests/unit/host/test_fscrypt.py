@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.host.fscrypt import is_locked
+from hostprep.host import fscrypt
+from hostprep.host.fscrypt import is_locked, locked_out
+from hostprep.host.mounts import Mount
+from hostprep.probing import alive
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.target.place import locked_refusal
 
@@ -66,3 +69,32 @@ def test_neither_source_nor_target_is_looked_at_while_it_is_locked(
         pass
     refusal = locked_refusal(f"{tmp_path}/a/b")
     assert refusal is not None and f"fscrypt unlock {tmp_path})" in (refusal.hint or "")
+
+
+def test_what_fails_is_not_looked_at_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at a server that is down takes its time, and so would make it one that hangs."""
+
+    def asked(path: str) -> None:
+        raise AssertionError(path)
+
+    def fails(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(alive, "locked_out", asked)
+    with pytest.raises(AssertionError):
+        alive._see(str(tmp_path))
+    monkeypatch.setattr(os, "stat", fails)
+    assert alive._see(str(tmp_path)) == {"errno": errno.EIO, "words": "Input/output error"}
+
+
+def test_what_an_automounter_could_not_mount_is_not_asked_of_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "ioctl", answering(2, 1))
+    missing = str(tmp_path / "server/data")
+    assert locked_out(missing) is not None
+    mount = Mount(1, 0, "0:1", "/", str(tmp_path), "autofs", "auto.net", (), ())
+    monkeypatch.setattr(fscrypt, "read_mounts", lambda: [mount])
+    assert locked_out(missing) is None

@@ -79,6 +79,7 @@ def test_where_the_kernel_has_a_commit_limit_a_tmpfs_is_held_to_it_too(
         (("/dev/zram0", "/zram1"), "none", True),  # seen from a container
         (("/dev/zram0",), "/dev/sda3", False),
         (("/dev/zram0", "/swapfile"), "none", False),
+        (("/dev/zram2",), "none", False),  # sysfs, which would tell, is not there
         ((), "none", False),
     ],
 )

@@ -98,6 +98,23 @@ def test_root_is_told_whose_copies_go_with_a_session(
     assert logout_warning("/mnt/volume", lambda: owners) is None
 
 
+def test_of_many_who_linger_a_few_are_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each by a program of its own, before every run of root."""
+    asked = tmp_path / "asked"
+    _logind(tmp_path)
+    program = tmp_path / "loginctl"
+    told = (
+        f'echo >> {asked}; [ "$2" = --property=RemoveIPC ] && echo RemoveIPC=yes || echo Linger=yes'
+    )
+    program.write_text(f"#!/bin/sh\n{told}\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name=f"u{uid}"))
+    assert logout_warning("/dev/shm/shared", lambda: range(50_000, 50_100)) is None
+    assert len(asked.read_text().splitlines()) <= 21
+
+
 @pytest.mark.parametrize(
     ("target", "boot", "told"),
     [
