@@ -57,19 +57,6 @@ def own_status(root: Path, name: str) -> str | None:
     return None
 
 
-def own_limits(root: Path, name: str) -> tuple[int | None, int | None] | None:
-    """Return a soft and a hard limit of this process, each None for none, by the kernel's name.
-
-    From ``/proc/self/limits`` (getrlimit(2)); None where that does not tell of it.
-    """
-    for line in read_lines(root / "proc/self/limits"):
-        if line.startswith(name):
-            words = line[len(name) :].split()[:2]
-            soft, hard = (int(word) if word.isdigit() else None for word in words)
-            return soft, hard
-    return None
-
-
 def read_proc(root: Path, name: str) -> bytes:
     """Return the content of ``/proc/NAME``, which every Linux has.
 

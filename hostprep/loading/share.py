@@ -9,7 +9,6 @@ from pathlib import Path
 from hostprep.host.cpu import CpuFacts, allowed_cores, read_cpu
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, mount_over, read_mounts
-from hostprep.host.reading import own_limits
 from hostprep.loading.model import HostShare
 from hostprep.loading.slurm import STEP_TASKS, has_own_processors, step_tasks
 from hostprep.units import parse_size
@@ -81,7 +80,6 @@ def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare
     cpu = read_cpu(root)
     memory = read_headroom(root)
     size_bytes, free_bytes = _shm(root)
-    files, _ = own_limits(root, "Max open files") or (None, None)
     quota = cpu.quota
     times = ranks if has_own_processors(ranks, root) else 1
     capacity, start, cpus_from = _cpus(cpu, times)
@@ -100,7 +98,7 @@ def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare
         cache_bytes=memory.cache_bytes,
         shm_size_bytes=size_bytes,
         shm_free_bytes=free_bytes,
-        descriptors_limit=files,
+        descriptors_limit=_descriptors_limit(root),
     )
 
 
@@ -159,3 +157,15 @@ def _shm(root: Path) -> tuple[int | None, int | None]:
         return None, None
     size_bytes = 0 if option.rstrip("k") == "0" else parse_size(option)
     return size_bytes, size_bytes or None
+
+
+def _descriptors_limit(root: Path) -> int | None:
+    try:
+        lines = (root / "proc/self/limits").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("Max open files"):
+            soft = line.split()[3]
+            return int(soft) if soft.isdigit() else None
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostprep.dataclass import dataclass
-from hostprep.host.reading import NO_PROC_HINT, own_limits
+from hostprep.host.reading import NO_PROC_HINT
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Remedy
 
@@ -48,7 +48,8 @@ def raising(limit: Limit, option: str, wanted: int | None, service: str) -> Reme
 
 def read_limit(context: Context, name: str) -> Limit:
     """Return the limit that the kernel calls ``name`` (``Max open files``)."""
-    limits = own_limits(context.root, name)
-    if limits is None:
-        raise CannotTell(f"/proc/self/limits does not say {name!r}.", NO_PROC_HINT)
-    return Limit(*limits)
+    for line in (context.read("proc/self/limits") or "").splitlines():
+        if line.startswith(name):
+            soft, hard = line[len(name) :].split()[:2]
+            return Limit(*(int(word) if word.isdigit() else None for word in (soft, hard)))
+    raise CannotTell(f"/proc/self/limits does not say {name!r}.", NO_PROC_HINT)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import users_are_mapped
 from hostprep.host.cgroups import ProcessLimit, read_process_limits
-from hostprep.host.reading import own_status
 from hostprep.readiness.checks._limits import Limit, raising, read_limit
 from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
@@ -47,8 +46,14 @@ def look(context: Context) -> Facts:
     root = context.euid == 0 and not users_are_mapped(context.root)
     made = recommended(context)
     groups = read_process_limits(context.root)
-    own = int(own_status(context.root, "Threads") or 0)
-    return Facts(limit, made.workers, made.ranks or 1, root, groups, own)
+    return Facts(limit, made.workers, made.ranks or 1, root, groups, _threads(context))
+
+
+def _threads(context: Context) -> int:
+    for line in (context.read("proc/self/status") or "").splitlines():
+        if line.startswith("Threads:"):
+            return int(line.split()[1])
+    return 0
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
