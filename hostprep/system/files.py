@@ -282,6 +282,226 @@ def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
 def _remove_unlocked(path: Path) -> None:
     try:
         descriptor = os.open(path, _READ_FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link_refusal(path) from None
+        raise _failed(path, "cannot be read", error) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused(
+                f"{path} is not a regular file; nothing was changed.",
+                "see what has its name (`ls -ld` with the path), and move that away",
+            )
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read()
+        return FileSnapshot(
+            content=content,
+            device=status.st_dev,
+            inode=status.st_ino,
+            mode=stat.S_IMODE(status.st_mode),
+            uid=status.st_uid,
+            gid=status.st_gid,
+            mtime_ns=status.st_mtime_ns,
+            ctime_ns=status.st_ctime_ns,
+            xattrs=_xattrs(descriptor),
+        )
+    except OSError as error:
+        raise _failed(path, "cannot be read", error) from None
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(
+    path: Path,
+    content: bytes,
+    *,
+    expected: FileSnapshot | None,
+    check: Callable[[Path], None] | None = None,
+) -> None:
+    """Put ``content`` in place of the file that ``expected`` describes, durably.
+
+    ``expected`` of None means that there is no file yet; it is made with mode 0644 then.
+    ``check`` gets the finished temporary file and stops everything by raising. Raises
+    ``ChangedMeanwhile`` where the file is no longer as expected, ``HostprepError`` where the file
+    system refuses; the old file is untouched in all these cases, but for ``NotFlushed``.
+    """
+    with _parent(path) as directory:
+        replaced = False
+        try:
+            with _temporary(directory, path, content, expected, check) as name:
+                if read_snapshot(path) != expected:
+                    raise ChangedMeanwhile(
+                        f"somebody else wrote to {path} in the meantime; their version stays, and"
+                        " nothing of ours was written.",
+                        "run the same command again when the other program is done",
+                    )
+                os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+                replaced = True
+        except OSError as error:
+            what = "could not be replaced and is as it was" if expected else "was not written"
+            if not replaced:  # else the temporary name is gone, whatever a failing disk says of it
+                raise _failed(path, what, error) from None
+        try:
+            os.fsync(directory)
+        except OSError as error:
+            failed = _failed(path, "was replaced, but may not survive a power cut", error)
+            raise NotFlushed(failed.message, failed.hint) from None
+
+
+def rehearse_replacing(
+    path: Path,
+    content: bytes,
+    *,
+    expected: FileSnapshot | None,
+    check: Callable[[Path], None] | None = None,
+) -> None:
+    """Do what ``replace_file`` does up to the rename, and leave no trace; raise as it would."""
+    with _parent(path) as directory:
+        try:
+            with _temporary(directory, path, content, expected, check):
+                if expected is not None:
+                    # The rename over an immutable file fails as its opening for writing does.
+                    os.close(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+        except OSError as error:
+            raise _failed(path, "cannot be replaced and is as it was", error) from None
+
+
+def replacing_refusal(path: Path) -> Refused | None:
+    """Return why ``replace_file`` would fail, as far as a look shows it.
+
+    For a plan, which may leave no trace at all: ``rehearse_replacing`` finds the rest.
+    """
+    if os.path.islink(path):
+        return _link_refusal(path)
+    code = _obstacle(path)
+    if code is None:
+        return None
+    what = "cannot be replaced and is as it was" if os.path.lexists(path) else "cannot be written"
+    failed = _failed(path, what, OSError(code, os.strerror(code)))
+    return Refused(f"{failed.message.removesuffix('.')}; nothing was changed.", failed.hint)
+
+
+def remove_stale_temps(path: Path) -> None:
+    """Remove the temporary files that killed runs left beside ``path``.
+
+    A living run holds a lock on its own, so those stay.
+    """
+    ours = re.compile(re.escape(f".{path.name}{_TEMP_INFIX}") + "[0-9a-f]{16}")
+    try:
+        for name in filter(ours.fullmatch, os.listdir(path.parent)):
+            _remove_unlocked(path.parent / name)
+    except OSError as error:
+        raise _failed(path, "has leftovers of a killed run beside it", error) from None
+
+
+def _link_refusal(path: Path) -> Refused:
+    return Refused(
+        f"{path} is a symlink to {os.readlink(path)}; replacing it would cut the link, so nothing"
+        " was changed.",
+        "make it a plain file, or change the file it points to yourself",
+    )
+
+
+def _obstacle(path: Path) -> int | None:
+    code = new_file_obstacle(path.parent)
+    if code is not None or not path.exists() or may_access(path, os.W_OK):
+        return code
+    return _not_permitted()
+
+
+def new_file_obstacle(directory: Path) -> int | None:
+    """Return the errno that a new file in a directory would fail with, as far as a look shows it.
+
+    None where nothing is in the way.
+    """
+    try:
+        room = os.statvfs(directory)
+    except OSError as error:
+        return error.errno
+    if room.f_flag & os.ST_RDONLY:
+        return errno.EROFS
+    # One without a limit has no blocks, or inodes, at all.
+    if (room.f_blocks and not room.f_bfree) or (room.f_files and not room.f_ffree):
+        return errno.ENOSPC
+    may_write = may_access(directory, os.W_OK | os.X_OK)
+    return None if may_write else _not_permitted()
+
+
+def _not_permitted() -> int:
+    return errno.EPERM if os.geteuid() == 0 else errno.EACCES  # root's own is then immutable
+
+
+@contextmanager
+def _parent(path: Path) -> Iterator[int]:
+    try:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failed(path, "was not written", error) from None
+    with closing_fd(directory):
+        yield directory
+
+
+@contextmanager
+def _temporary(
+    directory: int,
+    path: Path,
+    content: bytes,
+    expected: FileSnapshot | None,
+    check: Callable[[Path], None] | None,
+) -> Iterator[str]:
+    """Yield the name of the finished and checked temporary file; it goes, unless it is renamed."""
+    name = f".{path.name}{_TEMP_INFIX}{os.urandom(8).hex()}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    temp = os.open(name, flags, 0o600, dir_fd=directory)
+    try:
+        fcntl.flock(temp, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(temp, "wb", closefd=False) as file:
+            file.write(content)
+        if expected is None:
+            os.fchmod(temp, 0o644)
+        else:
+            _take_attributes(temp, expected)
+        os.fsync(temp)
+        if check is not None:
+            check(path.parent / name)
+        yield name
+    finally:
+        try:
+            os.unlink(name, dir_fd=directory)
+        except FileNotFoundError:
+            pass  # renamed
+        os.close(temp)
+
+
+def _take_attributes(descriptor: int, model: FileSnapshot) -> None:
+    # The owner first, because chown clears capabilities; the mode last, because an ACL changes it.
+    os.fchown(descriptor, model.uid, model.gid)
+    wanted = dict(model.xattrs)
+    have = dict(_xattrs(descriptor))
+    if ACCESS_ACL in have and ACCESS_ACL not in wanted:
+        os.removexattr(descriptor, ACCESS_ACL)  # inherited from a default ACL of the directory
+    for name, value in wanted.items():
+        if have.get(name) != value:
+            os.setxattr(descriptor, name, value)
+    os.fchmod(descriptor, model.mode)
+
+
+def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
+    try:
+        names = sorted(set(os.listxattr(descriptor)) - _XATTRS_OF_CONTENT)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return ()
+        raise
+    return tuple((name, os.getxattr(descriptor, name)) for name in names)
+
+
+def _remove_unlocked(path: Path) -> None:
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
     except OSError:
         return  # gone again, or no file that we made
     try:
