@@ -335,7 +335,6 @@ def a_record(name: str = "data", target: str = "/mnt/x/data") -> Record:
         partial=True,
         skipped=(Skipped("\udcfe", "why", failed=True), Skipped("fifo", "a fifo")),
         failure="it said why",
-        doubtful=True,
     )
 
 
