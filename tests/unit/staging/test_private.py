@@ -246,9 +246,7 @@ def test_what_is_put_into_it_as_it_is_claimed_is_not_published(
     assert (tree / "theirs").read_bytes() == b"somebody's"
 
 
-def test_its_journals_are_replaced_and_nothing_else(
-    tmp_path: Path, parent_fd: int
-) -> None:
+def test_its_journals_are_replaced_and_nothing_else(tmp_path: Path, parent_fd: int) -> None:
     private = prepare(parent_fd, {"target": str(tmp_path / "data")})
     try:
         for number in range(2):
