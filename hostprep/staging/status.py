@@ -107,6 +107,8 @@ def _status(record: Record, observer: Observer, *, check_source: bool) -> Datase
     if not check_source:
         return DatasetStatus(record, state, "unknown", "the source was not looked at", hint)
     freshness, reason, helps = _freshness(record, observer)
+    if record.failure is not None and freshness != "fresh":
+        reason = f"{reason}; a run since failed ({record.failure})"
     return DatasetStatus(record, state, freshness, reason, hint or helps)
 
 

@@ -148,6 +148,24 @@ def test_copies_of_a_run_that_failed_for_another_reason_are_taken_up(
         assert differences(source, fs.mount / "set", owners=True) == []
 
 
+def test_of_an_update_that_failed_the_status_says_so_until_one_succeeds(
+    source: Path, safe_dir: Path, point: Path
+) -> None:
+    with failing_fs(point, where=safe_dir) as fs:
+        hostprep("stage", source, "--to", fs.mount)
+        (source / "folder-0/7").write_bytes(b"new")
+        fs.tell(Rule("*/7", "create", errno.ENOSPC))
+        hostprep("stage", source, "--to", fs.mount, expect=1)
+        stale = status()
+        assert (stale["state"], stale["freshness"]) == ("staged", "stale")
+        assert stale["reason"].endswith(f"; a run since failed ({os.strerror(errno.ENOSPC)})")
+        fs.tell()
+        hostprep("stage", source, "--to", fs.mount)
+        assert status()["freshness"] == "fresh"
+        (source / "folder-0/7").write_bytes(b"newer")
+        assert "failed" not in status()["reason"]
+
+
 def test_why_a_run_failed_is_told_without_names_which_are_not_for_all(
     source: Path, safe_dir: Path, point: Path
 ) -> None:
