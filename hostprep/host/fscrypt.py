@@ -12,6 +12,7 @@ import os
 import shlex
 import struct
 
+from hostprep.errors import HostprepError
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.system.descriptors import closing_fd
 
@@ -34,11 +35,12 @@ def locked_out(path: str) -> tuple[str, str] | None:
     name, so the nearest one above that is there is asked, of a symlink where it leads. Ask of what
     was looked at and is there, or is missing: what fails or hangs would do so once more.
     """
-    mount = mount_containing(os.path.abspath(path), read_mounts())
-    if mount is not None and mount.fstype == "autofs":  # a look is one more attempt to mount it
-        return None
     missing = False
     try:
+        path = os.path.join(os.getcwd(), path)  # not normalized: .. leads up from a symlink's end
+        mount = mount_containing(os.path.normpath(path), read_mounts())
+        if mount is not None and mount.fstype == "autofs":  # a look tries to mount it once more
+            return None
         try:
             folder = os.path.realpath(path, strict=True)
         except FileNotFoundError as error:
@@ -46,7 +48,7 @@ def locked_out(path: str) -> tuple[str, str] | None:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         with closing_fd(os.open(folder, flags)) as descriptor:
             how = how_locked(descriptor)
-    except OSError:
+    except (OSError, HostprepError):  # the latter without /proc
         return None
     if how is None:
         return None

@@ -19,7 +19,7 @@ from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import entry_of
-from hostprep.system.trees import DirCache, join
+from hostprep.system.trees import DirCache, join, writable
 
 _TASK_FILES = 64
 # Of smaller files holes are worth no look.
@@ -192,7 +192,8 @@ def _withdraw(paths: Container[str], private: PrivateDir, copied: Copied) -> Non
                 if path not in paths:
                     kept.append(record)
                     continue
-                os.unlink(record.name, dir_fd=tree.fd(directory))
+                # A run that was killed while it published has closed it to its owner already.
+                os.unlink(record.name, dir_fd=writable(tree.fd(directory)))
                 copied.files -= 1
                 copied.bytes -= record.size
                 term = digest.entry_term(record.kind, path, record.content)

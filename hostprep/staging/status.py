@@ -146,7 +146,7 @@ def _cut_short(record: Record) -> tuple[str, str | None]:
     helps = _in_the_way(record)
     if record.failure is None:
         return "a run did not get to its end; the same `hostprep stage` goes on", helps
-    if record.failure in map(os.strerror, DISK_FAILS):
+    if any(words in record.failure for words in map(os.strerror, DISK_FAILS)):
         helps = helps or f"{SEE_DMESG}: mend that and run the same command again"
     return f"a run failed ({record.failure}); the same `hostprep stage` goes on", helps
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 
 from hostprep.errors import HostprepError
@@ -69,13 +70,15 @@ def _warning_of_others(users: list[str]) -> str | None:
 def _who_may_log_out(owners: Iterable[int]) -> Iterator[str]:
     """Yield the names of those who have an account here, and lose what is theirs at a logout."""
     users = (uid for uid in sorted(owners) if uid > _LAST_SYSTEM_UID and uid != _NOBODY)
-    for uid in islice(users, _MOST_ASKED):
-        try:
-            name = pwd.getpwuid(uid).pw_name
-        except KeyError:
-            continue
+    for uid, name in islice(_with_account(users), _MOST_ASKED):
         if _asked(str(uid), "--property=Linger") != "Linger=yes":
             yield name
+
+
+def _with_account(users: Iterable[int]) -> Iterator[tuple[int, str]]:
+    for uid in users:
+        with suppress(KeyError):
+            yield uid, pwd.getpwuid(uid).pw_name
 
 
 def may_be_cleared(record: Record) -> str | None:

@@ -94,7 +94,10 @@ def test_what_an_automounter_could_not_mount_is_not_asked_of_again(
 ) -> None:
     monkeypatch.setattr(fcntl, "ioctl", answering(2, 1))
     missing = str(tmp_path / "server/data")
-    assert locked_out(missing) is not None
+    monkeypatch.chdir(tmp_path)
+    for path in (missing, "server/data"):
+        said, cure = locked_out(path) or ("", "")
+        assert said.startswith(f"lies below {tmp_path}, ") and str(tmp_path) in cure
     mount = Mount(1, 0, "0:1", "/", str(tmp_path), "autofs", "auto.net", (), ())
     monkeypatch.setattr(fscrypt, "read_mounts", lambda: [mount])
     assert locked_out(missing) is None
