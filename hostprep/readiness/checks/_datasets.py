@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from hostprep.dataclass import dataclass
-from hostprep.host.fscrypt import UNLOCK, locked_out
+from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._commands import aside_line, stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of
+from hostprep.readiness.checks._sources import Origin, ask_source
 from hostprep.readiness.checks._volumes import freeing_memory, too_little_memory
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
@@ -24,25 +25,9 @@ from hostprep.system.typed_json import from_json
 
 Found = TypeVar("Found", Inspected, ReadThrough)
 
-# A quick check has 2.5 s: for asking whether the source answers, and for comparing.
-_REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
+# A quick check has 2.5 s: what is left by the question whether the source answers.
 COMPARE_SECONDS = {Level.QUICK: 0.7, Level.FULL: 30.0}
 _OVERHEAD_SECONDS = {Level.QUICK: 0.5, Level.FULL: 10.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """How a source answers: fine, empty, missing, no_directory, locked, denied, failing or hangs.
-
-    ``why`` says what is wrong with it, and ``cure`` what helps where it is locked; ``real`` is its
-    path without symlinks, None if it hangs.
-    """
-
-    state: str
-    why: str = ""
-    real: str | None = None
-    cure: str = ""
-
 
 _NOT_ASKED = Origin("not asked")
 
@@ -214,35 +199,6 @@ def _found(context: Context, status: DatasetStatus) -> DatasetLook:
 def _in_the_way(status: DatasetStatus) -> str | None:
     """Return what helps where a run refuses; to finish an unstaging is no condition for one."""
     return None if status.record.phase == "removing" else status.hint
-
-
-def ask_source(context: Context, source: str) -> Origin:
-    """Return how a source answers, in a child that is left behind where it hangs."""
-
-    def question() -> dict[str, Any]:
-        try:
-            real = os.path.realpath(source)
-            with os.scandir(source) as entries:
-                state = "empty" if next(entries, None) is None else "fine"
-            found = {"state": state, "real": real}
-        except FileNotFoundError:
-            found = {"state": "missing", "why": "it does not exist"}
-        except NotADirectoryError:
-            return {"state": "no_directory", "why": "it is no directory"}
-        except PermissionError:
-            return {"state": "denied", "why": "this user may not read it"}
-        except OSError as error:
-            return {"state": "failing", "why": error.strerror or str(error)}
-        if locked := locked_out(source):
-            said, cure = locked
-            return {"state": "locked", "why": f"it {said}", "real": real, "cure": cure}
-        return found
-
-    patience = _REACH_SECONDS[context.level]
-    try:
-        return Origin(**context.ask(f"source {source}", question, patience_seconds=patience))
-    except CannotTell as error:
-        return Origin("hangs", error.message)
 
 
 def compared(

@@ -8,7 +8,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import one_line
 from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import aside_line, mount_line, stage_line
-from hostprep.readiness.checks._datasets import ask_source
+from hostprep.readiness.checks._sources import ask_source
 from hostprep.readiness.checks._volumes import (
     freeing_memory,
     hint_outside_of_jobs,
