@@ -6,6 +6,8 @@ say on which file systems things lie and what was staged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from hostprep.converging.boot_facts import BootFacts, Footing, Installed
@@ -18,7 +20,7 @@ from hostprep.converging.boot_record import (
     unit_name,
 )
 from hostprep.converging.boot_template import render
-from hostprep.converging.model import Change, Kind, Problem, Unchanged
+from hostprep.converging.model import Change, Kind, ObjectPlan, Unchanged
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec.model import DatasetSpec
@@ -38,32 +40,21 @@ _LONGEST_UNIT_NAME = 255 - 27
 
 @dataclass(frozen=True, slots=True)
 class BootStep:
-    """What is planned for one data set, ``subject``, or for a service that is left over.
+    """What is ``planned`` for the service at ``path``, as it is ``installed`` now, if it is.
 
     ``record`` and ``content`` are what is written of record and unit, None where they stay as they
     are; ``wanted_by`` are the units that are to start it, None where links stay as they are;
     ``start`` starts it now, ``remove`` takes all three away.
     """
 
-    subject: str
-    unit: str
-    changes: tuple[Change, ...] = ()
-    unchanged: tuple[Unchanged, ...] = ()
-    refusal: Problem | None = None
+    planned: ObjectPlan
+    path: Path
+    installed: Installed | None
     record: BootRecord | None = None
     content: bytes | None = None
     wanted_by: tuple[str, ...] | None = None
     start: bool = False
     remove: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class BootPlan:
-    """What is planned for all; steps with a refusal are not carried out."""
-
-    facts: BootFacts
-    steps: tuple[BootStep, ...]
-    warnings: tuple[str, ...] = ()
 
 
 def plan_boot(
@@ -72,29 +63,34 @@ def plan_boot(
     *,
     prune: bool = False,
     reserve_bytes: int | None = None,
-) -> BootPlan:
+) -> tuple[BootStep, ...]:
     """Return what has to be done so that exactly the ``at_boot`` ones of ``datasets`` come back.
 
     Services of others stay, unless ``prune`` says otherwise. ``facts`` are of the same data sets.
     ``reserve_bytes`` is the memory that a target in memory must leave, None for what is recorded.
+    What one should know of all of them is a warning of the first.
     """
     wanted = [dataset for dataset in datasets if dataset.at_boot]
     steps: list[BootStep] = []
     units: set[str] = set()
     for dataset in wanted:
         unit = unit_name(dataset.name)
-        if unit in units:
-            message = "another data set of this name is staged at boot, by a service of this name"
-            steps.append(_refused(dataset, Refused(f"{message}.", "give it another `name`")))
-            continue
-        units.add(unit)
         try:
+            if unit in units:
+                raise Refused(
+                    "another data set of this name is staged at boot, by a service of this name.",
+                    "give it another `name`",
+                )
+            units.add(unit)
             steps.append(_plan_one(dataset, facts, reserve_bytes))
         except Refused as refusal:
-            steps.append(_refused(dataset, refusal))
+            planned = ObjectPlan.refused(Kind.BOOT, dataset.name, refusal)
+            steps.append(BootStep(planned, facts.unit_dir / unit, facts.installed_as(unit)))
     ours = [installed.unit for installed in facts.installed if installed.made_by_us]
     steps += [
-        _plan_leftover(unit, prune=prune) for unit in (*ours, *facts.traces) if unit not in units
+        _plan_leftover(unit, facts, prune=prune)
+        for unit in (*ours, *facts.traces)
+        if unit not in units
     ]
     warnings = []
     if units and facts.program_writer is not None:
@@ -108,28 +104,31 @@ def plan_boot(
             f"systemd does not run here, and only a boot with systemd stages {names} (`at_boot`);"
             " elsewhere run `hostprep apply` after each boot"
         )
-    return BootPlan(facts, tuple(steps), tuple(warnings))
+    if warnings:
+        planned = replace(steps[0].planned, warnings=tuple(warnings))
+        steps[0] = replace(steps[0], planned=planned)
+    return tuple(steps)
 
 
-def apply_boot(plan: BootPlan) -> None:
-    """Carry out ``plan``; systemd is told once, at the end. Starts only what failed in this boot.
+def apply_boot(steps: Iterable[BootStep]) -> None:
+    """Carry out ``steps``, but for refused ones, and tell systemd once, at the end.
 
-    What it stages is there by now, whoever mended it, but to systemd it stays failed, and the
-    machine degraded, until it has run. Raises ``HostprepError`` for the first that fails; what was
-    done before it stays, and the next plan finds the rest.
+    Starts only what failed in this boot: what it stages is there by now, whoever mended it, but to
+    systemd it stays failed, and the machine degraded, until it has run. Raises ``HostprepError``
+    for the first that fails; what was done before it stays, and the next plan finds the rest.
     """
+    steps = [step for step in steps if step.planned.changes]
     done = False
     try:
-        for step in plan.steps:
-            if step.changes and step.refusal is None:
-                _carry_out(step, plan.facts)
-                done = True
+        for step in steps:
+            _carry_out(step)
+            done = done or _is_for_systemd(step)
     finally:
-        if done and plan.facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
+        if done:
             daemon_reload("the boot service")
-    for step in plan.steps:
-        if step.start and step.refusal is None:
-            start_unit(step.unit)
+    for step in steps:
+        if step.start:
+            start_unit(step.path.name)
 
 
 def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None) -> BootStep:
@@ -142,12 +141,12 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         )
     footing = facts.footing_of(name)
     moved = (variable.partition("=")[2] for variable in facts.environment)
-    for path in (footing.source, footing.parent, facts.command[0], *moved):
-        check_path(path)  # what is in one after a line end would be a setting of its own
-    installed = facts.installed_as(unit)
+    for each in (footing.source, footing.parent, facts.command[0], *moved):
+        check_path(each)  # what is in one after a line end would be a setting of its own
+    path, installed = facts.unit_dir / unit, facts.installed_as(unit)
     if installed is not None and not installed.made_by_us:
         raise installed.problem or Refused(
-            f"{facts.unit_dir / unit} was not written by hostprep; it stays as it is.",
+            f"{path} was not written by hostprep; it stays as it is.",
             "move it away, or give the data set another `name`",
         )
     earlier = facts.record_of(name)
@@ -179,12 +178,12 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         why = "it failed in this boot, for which systemd calls the machine degraded"
         changes.append(Change(Kind.BOOT, name, f"start {unit} again", why))
     unchanged = Unchanged(Kind.BOOT, name, f"{unit} is there as it must be, and enabled")
-    overruled = _overruled(name, facts.unit_dir / unit, installed)
+    overruled = _overruled(name, path, installed)
+    kept = overruled or (() if changes else (unchanged,))
     return BootStep(
-        subject=name,
-        unit=unit,
-        changes=tuple(changes),
-        unchanged=overruled or (() if changes else (unchanged,)),
+        ObjectPlan(Kind.BOOT, name, changes=tuple(changes), unchanged=kept),
+        path,
+        installed,
         # With any change the record is written too: it then has the digest of what is staged now.
         record=record if changes else None,
         content=content if have != content or exposed else None,
@@ -280,31 +279,28 @@ def _differences(record: BootRecord, earlier: BootRecord | None) -> str:
     return f"changed: {', '.join(changed)}" if changed else ""
 
 
-def _plan_leftover(unit: str, *, prune: bool) -> BootStep:
-    subject = dataset_of(unit)
-    if not prune:
-        reason = f"the spec does not stage it at boot; --prune removes {unit}"
-        return BootStep(subject, unit, unchanged=(Unchanged(Kind.BOOT, subject, reason),))
-    reason = "the spec does not stage it at boot"
-    change = Change(Kind.BOOT, subject, f"disable and remove {unit}", reason)
-    return BootStep(subject, unit, changes=(change,), remove=True)
+def _plan_leftover(unit: str, facts: BootFacts, *, prune: bool) -> BootStep:
+    subject, reason = dataset_of(unit), "the spec does not stage it at boot"
+    planned = ObjectPlan.kept(Kind.BOOT, subject, f"{reason}; --prune removes {unit}")
+    if prune:
+        change = Change(Kind.BOOT, subject, f"disable and remove {unit}", reason)
+        planned = ObjectPlan(Kind.BOOT, subject, changes=(change,))
+    return BootStep(planned, facts.unit_dir / unit, facts.installed_as(unit), remove=prune)
 
 
-def _refused(dataset: DatasetSpec, refusal: Refused) -> BootStep:
-    problem = Problem.of(Kind.BOOT, dataset.name, refusal)
-    return BootStep(dataset.name, unit_name(dataset.name), refusal=problem)
+def _is_for_systemd(step: BootStep) -> bool:
+    return step.path.parent == SYSTEM_UNIT_DIR and systemd_runs()
 
 
-def _carry_out(step: BootStep, facts: BootFacts) -> None:
-    path = facts.unit_dir / step.unit
-    installed = facts.installed_as(step.unit)
+def _carry_out(step: BootStep) -> None:
+    path, installed, subject = step.path, step.installed, step.planned.subject
     try:
         if step.remove:
-            if installed is not None and facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
-                stop_unit(step.unit)  # nobody wants any more what it may be at
-            remove_links(facts.unit_dir, step.unit)
+            if installed is not None and _is_for_systemd(step):
+                stop_unit(path.name)  # nobody wants any more what it may be at
+            remove_links(path.parent, path.name)
             path.unlink(missing_ok=True)
-            forget_boot_record(step.subject)
+            forget_boot_record(subject)
             return
         # The record first: a service without it could only fail.
         if step.record is not None:
@@ -318,11 +314,11 @@ def _carry_out(step: BootStep, facts: BootFacts) -> None:
                 expected = None
             replace_file(path, step.content, expected=expected)
         if step.wanted_by is not None:
-            make_links(facts.unit_dir, step.unit, step.wanted_by)
+            make_links(path.parent, path.name, step.wanted_by)
     except OSError as error:
         where = error.filename or path
         what = "may still be staged at boot" if step.remove else "does not come back at boot"
         raise HostprepError(
-            f"{step.subject} {what}: {where}: {error.strerror}.",
+            f"{subject} {what}: {where}: {error.strerror}.",
             writing_hint(error),
         ) from None

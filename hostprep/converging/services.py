@@ -28,17 +28,17 @@ class BootTask:
 
     def carry_out(self, observer: Observer) -> None:
         """Look again, now that volume and data set are there, and apply the one step."""
-        plan = plan_boot(
+        steps = plan_boot(
             self.datasets,
             gather_boot(self.datasets, self.feeders),
             prune=not self.datasets,
             reserve_bytes=self.reserve_bytes,
         )
-        steps = tuple(step for step in plan.steps if step.unit == self.unit)
-        for step in steps:
-            if step.refusal is not None:
-                raise step.refusal.as_error()
-        apply_boot(dataclasses.replace(plan, steps=steps))
+        own = [step for step in steps if step.path.name == self.unit]
+        for step in own:
+            if step.planned.refusal is not None:
+                raise step.planned.refusal.as_error()
+        apply_boot(own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +90,24 @@ def plan_services(
     ``refused`` names data sets that cannot be staged now. Nothing is planned for services that
     they have: where the disk of a target is missing, that its path lies on another is no news.
     """
-    plan = plan_boot(look.datasets, look.facts, prune=prune, reserve_bytes=reserve_bytes)
+    steps = plan_boot(look.datasets, look.facts, prune=prune, reserve_bytes=reserve_bytes)
     wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
     objects = []
-    for step in plan.steps:
-        if step.subject in look.unknown:
+    for step in steps:
+        subject = step.planned.subject
+        if subject in look.unknown:
             planned = _left(step, "the source of its data set is away")
-        elif step.subject in refused and look.facts.installed_as(step.unit) is not None:
+        elif subject in refused and step.installed is not None:
             planned = _left(step, "its data set cannot be staged")
         else:
-            planned = _object(step, wanted.get(step.subject), reserve_bytes, look.feeders)
+            planned = _object(step, wanted.get(subject), reserve_bytes, look.feeders)
         objects.append(planned)
-    if objects:
-        objects[0] = dataclasses.replace(objects[0], warnings=plan.warnings)
     return tuple(objects)
 
 
 def _left(step: BootStep, why: str) -> ObjectPlan:
-    reason = f"{step.unit} is left as it is while {why}"
-    return ObjectPlan.kept(Kind.BOOT, step.subject, reason)
+    reason = f"{step.path.name} is left as it is while {why}"
+    return ObjectPlan.kept(Kind.BOOT, step.planned.subject, reason, step.planned.warnings)
 
 
 def _object(
@@ -118,15 +117,9 @@ def _object(
     feeders: Mapping[str, DatasetSpec],
 ) -> ObjectPlan:
     datasets = () if dataset is None else (dataset,)
-    return ObjectPlan(
-        Kind.BOOT,
-        step.subject,
-        changes=step.changes,
-        unchanged=step.unchanged,
-        refusal=step.refusal,
-        task=BootTask(datasets, step.unit, reserve_bytes, feeders) if step.changes else None,
-        # A data set goes by its name, or by its place where another has the same name.
-        after=tuple((Kind.DATASET, name) for name in (dataset.name, dataset.target))
-        if dataset is not None
-        else (),
+    task = BootTask(datasets, step.path.name, reserve_bytes, feeders)
+    # A data set goes by its name, or by its place where another has the same name.
+    after = tuple((Kind.DATASET, name) for each in datasets for name in (each.name, each.target))
+    return dataclasses.replace(
+        step.planned, task=task if step.planned.changes else None, after=after
     )

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ from hostprep.converging.boot_record import (
     unit_name,
 )
 from hostprep.converging.boot_template import render
-from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
+from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
 from hostprep.converging.model import Kind, ObjectPlan, Problem
 from hostprep.converging.services import look_at_boot, plan_services
 from hostprep.converging.writable import unkept_kinds
@@ -52,20 +52,25 @@ def units() -> Path:
     return Path(os.environ["HOSTPREP_UNIT_DIR"])
 
 
-def planned(*datasets: DatasetSpec, prune: bool = False) -> BootPlan:
+def planned(*datasets: DatasetSpec, prune: bool = False) -> tuple[BootStep, ...]:
     return plan_boot(datasets, gather_boot(datasets), prune=prune)
 
 
-def said(plan: BootPlan) -> list[tuple[str, str]]:
-    return [(change.action, change.reason) for step in plan.steps for change in step.changes]
+def said(steps: Iterable[BootStep]) -> list[tuple[str, str]]:
+    return [(change.action, change.reason) for step in steps for change in step.planned.changes]
 
 
-def stays(plan: BootPlan) -> list[tuple[str, str]]:
-    return [(each.subject, each.reason) for step in plan.steps for each in step.unchanged]
+def stays(steps: Iterable[BootStep]) -> list[tuple[str, str]]:
+    return [(each.subject, each.reason) for step in steps for each in step.planned.unchanged]
 
 
-def refused(plan: BootPlan) -> Problem:
-    (refusal,) = (step.refusal for step in plan.steps if step.refusal is not None)
+def warnings(steps: Iterable[BootStep]) -> list[str]:
+    return [warning for step in steps for warning in step.planned.warnings]
+
+
+def refused(steps: Iterable[BootStep]) -> Problem:
+    found = (step.planned.refusal for step in steps)
+    (refusal,) = (each for each in found if each is not None)
     return refusal
 
 
@@ -140,12 +145,12 @@ def test_a_drop_in_for_which_it_does_not_come_back_is_told(
     drop_in.parent.mkdir()
     drop_in.write_text(f"[Service]\n{lines}\n")
     for _ in range(2):
-        (step,) = planned(dataset).steps
-        told = [each.reason for each in step.unchanged if not each.as_wanted]
+        (step,) = planned(dataset)
+        told = [each.reason for each in step.planned.unchanged if not each.as_wanted]
         assert len(told) == (does is not None)
         if does is not None:
             assert f"the drop-in {drop_in}, which stays as it is, {does.format(UNIT)}" in told[0]
-            assert len(step.unchanged) == 1, "nor is it called as it must be"
+            assert len(step.planned.unchanged) == 1, "nor is it called as it must be"
         (units / "multi-user.target.wants" / UNIT).unlink(missing_ok=True)
     assert [action for action, _ in said(planned(dataset))] == [f"enable {UNIT}"]
 
@@ -271,13 +276,13 @@ def test_without_systemd_it_is_said_that_nothing_comes_back(
 ) -> None:
     monkeypatch.setattr(boot_facts, "systemd_runs", lambda: runs)
     for plan in (planned(dataset), planned(dataclasses.replace(dataset, at_boot=False))):
-        said = [words for words in plan.warnings if "only a boot with systemd" in words]
-        assert len(said) == (plan.steps != () and not runs)
+        said = [words for words in warnings(plan) if "only a boot with systemd" in words]
+        assert len(said) == (plan != () and not runs)
 
 
 def test_what_is_not_at_boot_gets_nothing(dataset: DatasetSpec) -> None:
     plan = planned(dataclasses.replace(dataset, at_boot=False))
-    assert plan.steps == () and plan.warnings == ()
+    assert plan == ()
 
 
 def test_what_the_spec_no_longer_names_goes_only_by_prune(
@@ -297,7 +302,7 @@ def test_what_the_spec_no_longer_names_goes_only_by_prune(
         "multi-user.target.wants",
     ]
     assert load_boot_record("data") is None
-    assert planned(prune=True).steps == ()
+    assert planned(prune=True) == ()
 
 
 @pytest.mark.parametrize("left", ["record", "link"])
@@ -315,7 +320,7 @@ def test_what_is_left_of_a_service_that_somebody_removed_goes_too(
     assert said(planned(dataset))[0][0].startswith("write"), "wanted, it is no left-over"
     assert [subject for subject, _ in stays(planned())] == ["data"]
     apply_boot(planned(prune=True))
-    assert planned(prune=True).steps == ()
+    assert planned(prune=True) == ()
     assert load_boot_record("data") is None
     assert list(units.rglob("*.service")) == [theirs]
 
@@ -436,9 +441,9 @@ def test_the_memory_that_a_target_in_memory_must_leave_is_recorded_as_it_was_giv
         found = dataclasses.replace(
             found, footings=(dataclasses.replace(footing, in_memory=in_memory),)
         )
-        (step,) = plan_boot((dataset,), found, reserve_bytes=reserve_bytes).steps
+        (step,) = plan_boot((dataset,), found, reserve_bytes=reserve_bytes)
         assert step.record is not None  # the unit is not there yet
-        reasons = [change.reason for change in step.changes]
+        reasons = [change.reason for change in step.planned.changes]
         changed = "changed: the memory that it must leave" in reasons
         assert changed is (step.record.reserve_bytes != earlier.reserve_bytes)
         return step.record.reserve_bytes
@@ -534,7 +539,7 @@ def test_a_program_that_others_can_exchange_is_warned_of() -> None:
     dataset = DatasetSpec("data", "/srv/data", volume="/mnt/ram", at_boot=True)
     writer = "/home/alice belongs to uid 1000"
     found = facts(record, program_writer=writer)
-    (warning,) = plan_boot((dataset,), found).warnings
+    (warning,) = warnings(plan_boot((dataset,), found))
     assert "/opt/hostprep/bin/hostprep" in warning and writer in warning
 
 
@@ -550,7 +555,7 @@ def test_a_volume_that_is_not_mounted_now_keeps_its_recorded_size() -> None:
 
     assert differing(None) == differing(1 << 20) == []
     assert differing(2 << 20) == ["changed: the volume's size"]
-    (step,) = plan_boot((dataset,), facts(record)).steps
+    (step,) = plan_boot((dataset,), facts(record))
     assert step.record == record
     command, starters = ("/opt/hostprep/bin/hostprep",), ("multi-user.target", "srv.mount")
     assert step.content == render(record, command, (), starters)
@@ -564,7 +569,7 @@ def test_of_what_is_away_now_the_record_stays_unless_it_is_of_another_source() -
 
     def recorded(dataset: DatasetSpec, **now: object) -> BootRecord:
         found = facts(record, footings=(dataclasses.replace(footing, **now),))
-        (step,) = plan_boot((dataset,), found).steps
+        (step,) = plan_boot((dataset,), found)
         assert step.record is not None  # the unit is not there yet
         return step.record
 
