@@ -33,7 +33,7 @@ _NOT_ASKED = Origin("not asked")
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetLook:
+class JudgedDataset:
     """A data set. ``state`` is a ``DatasetStatus``'s, or ``never`` where none is on record.
 
     It is ``damaged`` where its record cannot be read: ``_records`` tells of those.
@@ -42,7 +42,7 @@ class DatasetLook:
     volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
     not known. ``origin`` is how its source answers. ``in_the_way`` is what helps where something is
     mounted over it, or in it: a run refuses to stage there. ``shares_name``: the spec stages others
-    of this name elsewhere. ``too_little`` is as of a ``VolumeLook``, of its volume.
+    of this name elsewhere. ``too_little`` is as of a ``JudgedVolume``, of its volume.
     """
 
     name: str
@@ -100,11 +100,11 @@ class Unanswered:
 class Compared:
     """A data set and what a comparison found of it; None: it was not to be compared."""
 
-    dataset: DatasetLook
+    dataset: JudgedDataset
     found: Inspected | Unanswered | None
 
 
-def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
+def judged_datasets(context: Context) -> tuple[JudgedDataset, ...]:
     """Return the data sets of the spec, then those on record that it does not name.
 
     Sources are asked all at the same time: several that hang take no longer than one.
@@ -134,7 +134,7 @@ def _wanted(
     wanted: DatasetSpec,
     status: DatasetStatus | None,
     damaged: DamagedRecord | None,
-) -> DatasetLook:
+) -> JudgedDataset:
     """Return a data set of the spec; ``status`` is of its record, where that can be read."""
     lost = wanted.volume is not None and context.live(wanted.volume) is None
     volume = next((each for each in spec.volumes if each.path == wanted.volume), None)
@@ -144,7 +144,7 @@ def _wanted(
     in_the_way = _in_the_way(status) if status else None
     if damaged is not None:
         state, in_the_way = "damaged", damaged.hint
-    return DatasetLook(
+    return JudgedDataset(
         name=wanted.name,
         source=wanted.source,
         target=wanted.target,
@@ -176,11 +176,11 @@ def _closed_above(to: str | None) -> str | None:
     return None
 
 
-def _found(context: Context, status: DatasetStatus) -> DatasetLook:
+def _found(context: Context, status: DatasetStatus) -> JudgedDataset:
     """Return a data set that is on record alone."""
     record = status.record
     live = None if record.volume is None else context.live(record.volume)
-    return DatasetLook(
+    return JudgedDataset(
         name=record.name,
         source=record.source,
         target=record.target,
@@ -202,7 +202,7 @@ def _in_the_way(status: DatasetStatus) -> str | None:
 
 
 def compared(
-    context: Context, dataset: DatasetLook, name: str, inspect: Callable[..., Inspected]
+    context: Context, dataset: JudgedDataset, name: str, inspect: Callable[..., Inspected]
 ) -> Compared:
     """Ask ``inspect`` of the data set's record, in a child, within the time of the level."""
     record, seconds = dataset.record, COMPARE_SECONDS[context.level]
@@ -242,7 +242,7 @@ def ask_by_manifest(
     return from_json(kind, answer)
 
 
-def not_compared(dataset: DatasetLook, found: Unanswered) -> Finding:
+def not_compared(dataset: JudgedDataset, found: Unanswered) -> Finding:
     """Return the finding on a data set that was not held against its manifest.
 
     Where that is damaged HP011 has the remedy: it is not to be run twice.
@@ -258,12 +258,12 @@ def not_compared(dataset: DatasetLook, found: Unanswered) -> Finding:
     return Finding(Status.UNKNOWN, dataset.subject, f"{found.why.rstrip('.')}.", remedy=remedy)
 
 
-def staging_anew(dataset: DatasetLook) -> Remedy:
+def staging_anew(dataset: JudgedDataset) -> Remedy:
     """Return what helps where the manifest is damaged: the copy makes way for another."""
     return making_way(dataset, f"{NOBODY_KNOWS}, so that nothing can bring it right")
 
 
-def making_way(dataset: DatasetLook, why: str) -> Remedy:
+def making_way(dataset: JudgedDataset, why: str) -> Remedy:
     """Return the lines that stage a data set where something lies that no run touches: ``why``.
 
     It is not removed, for others' files may be in it. Where it cannot be staged now, it stays.

@@ -23,7 +23,7 @@ _NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeLook:
+class JudgedVolume:
     """A volume of the spec. ``size_bytes`` is the wanted size, a percentage worked out.
 
     ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
@@ -150,7 +150,7 @@ def _growth_bytes(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) 
     return max(0, size_bytes - live.used_bytes) + (inodes - live.used_inodes) * INODE_BYTES
 
 
-def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
+def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
     """Return the spec's volumes; None where there is no spec."""
     if context.spec is None:
         return None
@@ -169,7 +169,7 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
             line = parse_options(entry.options, ram_bytes=machine_bytes)
             spoiled = tuple(_spoiled(entry.options))
         looks.append(
-            VolumeLook(
+            JudgedVolume(
                 spec=volume,
                 size_bytes=_wanted_bytes(volume, headroom, live, line),
                 live=live,
@@ -182,12 +182,12 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
     return tuple(looks)
 
 
-def with_owners(volumes: tuple[VolumeLook, ...] | None) -> tuple[VolumeLook, ...] | None:
+def with_owners(volumes: tuple[JudgedVolume, ...] | None) -> tuple[JudgedVolume, ...] | None:
     """Return the volumes with the owners that the spec gives them, as numbers."""
     return None if volumes is None else tuple(map(_with_owner, volumes))
 
 
-def _with_owner(volume: VolumeLook) -> VolumeLook:
+def _with_owner(volume: JudgedVolume) -> JudgedVolume:
     from hostprep.system.accounts import owner_of
 
     if volume.spec.owner is None:
@@ -230,7 +230,7 @@ def _same(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bool:
     return abs(size_bytes - wanted_bytes) < 1 << 16
 
 
-def nothing_to_judge(volumes: tuple[VolumeLook, ...] | None) -> Iterator[Finding]:
+def nothing_to_judge(volumes: tuple[JudgedVolume, ...] | None) -> Iterator[Finding]:
     """Yield the SKIP for a host on which no volume of the spec is mounted; else nothing."""
     if volumes is None:
         yield Finding(Status.SKIP, "volumes", "there is no spec file, so no volume is expected.")

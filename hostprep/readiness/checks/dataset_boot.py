@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._boot import BootService, ask_boot
-from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets
+from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -44,11 +44,11 @@ def look(context: Context) -> Facts:
     """Ask systemd, and the notes of this boot."""
     if context.spec is None:
         return Facts("", ())
-    looks = [each for each in look_at_datasets(context) if each.in_spec and each.at_boot]
+    looks = [each for each in judged_datasets(context) if each.in_spec and each.at_boot]
     return Facts(context.spec.path, tuple(_wanted(context, each) for each in looks))
 
 
-def _wanted(context: Context, dataset: DatasetLook) -> Wanted:
+def _wanted(context: Context, dataset: JudgedDataset) -> Wanted:
     service = ask_boot(context, dataset.name)
     target: str | None = dataset.target
     if service.target not in (None, target):

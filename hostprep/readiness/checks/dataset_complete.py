@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._datasets import (
     Compared,
-    DatasetLook,
+    JudgedDataset,
     compared,
     comparison,
     difference,
     extent,
-    look_at_datasets,
+    judged_datasets,
     not_compared,
     staging_anew,
 )
@@ -35,10 +35,10 @@ class Facts:
 def look(context: Context) -> Facts:
     """Compare each published data set with its manifest."""
 
-    def ask(each: DatasetLook) -> Compared:
+    def ask(each: JudgedDataset) -> Compared:
         return compared(context, each, f"{each.target} against its manifest", inspect_target)
 
-    there = [each for each in look_at_datasets(context) if each.is_there]
+    there = [each for each in judged_datasets(context) if each.is_there]
     return Facts(at_once(ask, there), look_at_damaged(context))
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._datasets import (
-    DatasetLook,
+    JudgedDataset,
     Unanswered,
     ask_by_manifest,
-    look_at_datasets,
+    judged_datasets,
     not_compared,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
@@ -28,7 +28,7 @@ _MOST_NAMED = 3
 class Read:
     """A data set and what reading it found; None: it has no hashes to be held against."""
 
-    dataset: DatasetLook
+    dataset: JudgedDataset
     size_bytes: int
     found: ReadThrough | Unanswered | None
 
@@ -43,7 +43,7 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read all that is published; each data set has its share of the time."""
-    there = [each for each in look_at_datasets(context) if each.is_there]
+    there = [each for each in judged_datasets(context) if each.is_there]
     deadline = time.monotonic() + _SECONDS
     found = []
     for number, each in enumerate(there):
@@ -52,7 +52,7 @@ def look(context: Context) -> Facts:
     return Facts(tuple(found), look_at_damaged(context))
 
 
-def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
+def _read(context: Context, dataset: JudgedDataset, seconds: float) -> Read:
     from hostprep.staging.planning import cores
 
     record = dataset.record

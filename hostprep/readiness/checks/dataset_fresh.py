@@ -9,13 +9,13 @@ from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._datasets import (
     Compared,
-    DatasetLook,
+    JudgedDataset,
     Unanswered,
     compared,
     comparison,
     difference,
     extent,
-    look_at_datasets,
+    judged_datasets,
     not_compared,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
@@ -46,13 +46,13 @@ class Facts:
 def look(context: Context) -> Facts:
     """Compare the source of each published data set with the manifest."""
 
-    def ask(each: DatasetLook) -> Compared:
+    def ask(each: JudgedDataset) -> Compared:
         if each.origin.state != "fine" or _is_elsewhere(each):
             return Compared(each, None)
         name = f"{each.source} against the manifest of {each.target}"
         return compared(context, each, name, inspect_source)
 
-    there = [each for each in look_at_datasets(context) if each.is_there]
+    there = [each for each in judged_datasets(context) if each.is_there]
     volumes = {} if context.spec is None else {v.path: v for v in context.spec.volumes}
     on = {
         each.target: volumes[each.record.volume]
@@ -67,7 +67,7 @@ def look(context: Context) -> Facts:
     )
 
 
-def _is_elsewhere(dataset: DatasetLook) -> bool:
+def _is_elsewhere(dataset: JudgedDataset) -> bool:
     """Whether it was staged from another source than the spec names now."""
     staged_from = None if dataset.record is None else dataset.record.source
     return dataset.origin.real is not None and staged_from != dataset.origin.real
@@ -92,7 +92,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield Finding(Status.SKIP, each.dataset.subject, message)
 
 
-def _from_elsewhere(dataset: DatasetLook, mount: str | None, *, limited: bool) -> Finding:
+def _from_elsewhere(dataset: JudgedDataset, mount: str | None, *, limited: bool) -> Finding:
     staged_from = "" if dataset.record is None else dataset.record.source
     named, real = dataset.source, dataset.origin.real
     leads = "" if real in (None, named) else f", which leads to {real} now"

@@ -9,8 +9,8 @@ from hostprep.dataclass import dataclass
 from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._boot import ask_boot
 from hostprep.readiness.checks._datasets import (
-    DatasetLook,
-    look_at_datasets,
+    JudgedDataset,
+    judged_datasets,
     making_way,
 )
 from hostprep.readiness.checks._disks import is_there
@@ -44,7 +44,7 @@ class Facts:
     never staged where something lies all the same, which a run leaves alone.
     """
 
-    datasets: tuple[DatasetLook, ...]
+    datasets: tuple[JudgedDataset, ...]
     coming: frozenset[str]
     damaged: tuple[DamagedRecord, ...]
     taken: frozenset[str]
@@ -52,7 +52,7 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read the records, and of what is not there whether the boot service is at it."""
-    found = look_at_datasets(context)
+    found = judged_datasets(context)
     datasets = tuple(each for each in found if each.state != "damaged")
     absent = (each for each in datasets if each.at_boot and not each.is_there)
     return Facts(
@@ -63,7 +63,7 @@ def look(context: Context) -> Facts:
     )
 
 
-def _is_taken(context: Context, dataset: DatasetLook) -> bool:
+def _is_taken(context: Context, dataset: JudgedDataset) -> bool:
     """Whether something lies where a data set is to be staged that never was."""
     if dataset.state != "never" or dataset.lost_volume is not None:
         return False
@@ -80,7 +80,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield _judge_one(dataset, dataset.name in facts.coming, dataset.target in facts.taken)
 
 
-def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
+def _judge_one(dataset: JudgedDataset, coming: bool, taken: bool) -> Finding:
     name, target = dataset.name, dataset.target
     remedy: Remedy | None = dataset.staging()
     if dataset.lost_volume is not None:
@@ -145,7 +145,7 @@ def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
     )
 
 
-def _filled(dataset: DatasetLook) -> Remedy:
+def _filled(dataset: JudgedDataset) -> Remedy:
     """Return what fills one that was staged from a source which held no files."""
     return replace(
         dataset.staging(),
@@ -169,7 +169,7 @@ def _lacking(record: Record) -> str:
     return ", and ".join(parts)
 
 
-def _after_removal(dataset: DatasetLook, record: Record) -> Remedy:
+def _after_removal(dataset: JudgedDataset, record: Record) -> Remedy:
     """Return what ends an unstaging that did not remove all; what is wanted is staged again."""
     hint = f"first move away what is left in {dataset.target}" if record.left is not None else None
     if dataset.in_spec:

@@ -8,8 +8,8 @@ from hostprep.dataclass import dataclass
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import mount_containing
 from hostprep.readiness.checks._datasets import (
-    DatasetLook,
-    look_at_datasets,
+    JudgedDataset,
+    judged_datasets,
 )
 from hostprep.readiness.checks._records import (
     NONE_KNOWN,
@@ -38,7 +38,7 @@ class Source:
     the source; ``waited_long``, that ten seconds were waited for it and not one.
     """
 
-    dataset: DatasetLook
+    dataset: JudgedDataset
     mount: str | None
     in_fstab: bool
     denied_root: bool = False
@@ -57,7 +57,7 @@ def look(context: Context) -> Facts:
     """Look at where each source lies."""
     mounted = {entry.simple_target for entry in context.fstab}
     found = []
-    for dataset in look_at_datasets(context):
+    for dataset in judged_datasets(context):
         path = dataset.source
         if dataset.record is not None and dataset.origin.real is None:
             path = dataset.record.source  # as it was without symlinks

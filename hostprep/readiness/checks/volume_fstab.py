@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import mount_line
-from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, with_owners
+from hostprep.readiness.checks._volumes import JudgedVolume, judged_volumes, with_owners
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes
@@ -26,7 +26,7 @@ class Facts:
     which systemd goes in place of the line.
     """
 
-    volumes: tuple[VolumeLook, ...] | None
+    volumes: tuple[JudgedVolume, ...] | None
     strays: dict[str, tuple[int, str, str]]
     swapped: frozenset[str]
     units: dict[str, str]
@@ -34,7 +34,7 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read fstab."""
-    volumes = with_owners(look_at_volumes(context))
+    volumes = with_owners(judged_volumes(context))
     strays: dict[str, tuple[int, str, str]] = {}
     paths = {volume_id_for(each.spec.path): each.spec.path for each in volumes or ()}
     for entry in context.fstab:
@@ -51,7 +51,7 @@ def look(context: Context) -> Facts:
     return Facts(volumes, strays, frozenset(swapped), units)
 
 
-def _lacks_noswap(context: Context, volume: VolumeLook) -> bool:
+def _lacks_noswap(context: Context, volume: JudgedVolume) -> bool:
     """Whether its line should say noswap and does not.
 
     Only root may ask whether the kernel takes it; what is mounted with it tells as well.
@@ -72,7 +72,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield volume.no_owner or _judge_one(volume, facts)
 
 
-def _judge_one(volume: VolumeLook, facts: Facts) -> Finding:
+def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
     path = volume.spec.path
     stray = facts.strays.get(path)
     remedy: Remedy | None = volume.changing((mount_line(volume.spec),))
@@ -104,7 +104,7 @@ def _judge_one(volume: VolumeLook, facts: Facts) -> Finding:
     return Finding(status, path, message, measured, wanted, "the spec", remedy=remedy)
 
 
-def _differences(volume: VolumeLook, line: OptionValues, *, swapped: bool) -> Iterator[str]:
+def _differences(volume: JudgedVolume, line: OptionValues, *, swapped: bool) -> Iterator[str]:
     spec = volume.spec
     yield from volume.spoiled
     if line.mode < 0 or line.huge not in {*Huge}:

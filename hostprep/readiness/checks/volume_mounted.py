@@ -40,7 +40,7 @@ class Place:
     ``over`` was mounted over it later, on it or above it, and hides it. Where nothing is mounted,
     ``stage`` are the lines that stage the volume's data sets, of those whose sources answer, and
     ``names`` the first in the directory, if it is not empty: ``hostprep mount`` refuses to hide
-    them. ``limited`` and ``too_little`` are as of ``VolumeLook``.
+    them. ``limited`` and ``too_little`` are as of ``JudgedVolume``.
     """
 
     volume: VolumeSpec

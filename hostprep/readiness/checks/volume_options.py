@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import (
-    VolumeLook,
-    look_at_volumes,
+    JudgedVolume,
+    judged_volumes,
     nothing_to_judge,
     with_owners,
 )
@@ -17,12 +17,12 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 from hostprep.spec.model import VolumeSpec
 from hostprep.volumes.model import FLAGS, Huge, LiveVolume
 
-Facts = tuple[VolumeLook, ...] | None
+Facts = tuple[JudgedVolume, ...] | None
 
 
 def look(context: Context) -> Facts:
     """Read how the volumes are mounted, and whose they are to be."""
-    return with_owners(look_at_volumes(context))
+    return with_owners(judged_volumes(context))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield volume.no_owner or _judge_one(volume, volume.live)
 
 
-def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
+def _judge_one(volume: JudgedVolume, live: LiveVolume) -> Finding:
     path, wanted = volume.spec.path, _wanted(volume)
     lost = [flag for flag in FLAGS if not getattr(live, flag)]
     found = [f"{flag} is missing" for flag in lost]
@@ -63,7 +63,7 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
     return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)
 
 
-def _wanted(volume: VolumeLook) -> VolumeSpec:
+def _wanted(volume: JudgedVolume) -> VolumeSpec:
     """Return the spec of the volume, completed from its line in fstab, owner in numbers."""
     spec, line = volume.spec, volume.line
     owner = None if volume.owner is None else f"{volume.owner[0]}:{volume.owner[1]}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
+from hostprep.readiness.checks._volumes import JudgedVolume, judged_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes, format_count
 from hostprep.volumes.model import LiveVolume
 
-Facts = tuple[VolumeLook, ...] | None
+Facts = tuple[JudgedVolume, ...] | None
 _FULL = 0.99
 
 
@@ -57,7 +57,7 @@ CHECK = Check(
     title="volumes have room left",
     severity=Severity.MINOR,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
-    look=look_at_volumes,
+    look=judged_volumes,
     judge=judge,
     page="""\
 How much of each mounted volume is used, in bytes and in inodes, by statvfs(2). A volume that was

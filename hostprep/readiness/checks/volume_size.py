@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.readiness.checks._commands import mount_line
-from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
+from hostprep.readiness.checks._volumes import JudgedVolume, judged_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.units import format_bytes
 
-Facts = tuple[VolumeLook, ...] | None
+Facts = tuple[JudgedVolume, ...] | None
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -20,7 +20,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield _judge_one(volume, volume.live.size_bytes)
 
 
-def _judge_one(volume: VolumeLook, size_bytes: int) -> Finding:
+def _judge_one(volume: JudgedVolume, size_bytes: int) -> Finding:
     path, wanted = volume.spec.path, format_bytes(volume.size_bytes)
     measured = Measured(format_bytes(size_bytes), size_bytes, "bytes")
     remedy = None
@@ -54,7 +54,7 @@ def _judge_one(volume: VolumeLook, size_bytes: int) -> Finding:
     )
 
 
-def _who_differs(volume: VolumeLook, size_bytes: int) -> str:
+def _who_differs(volume: JudgedVolume, size_bytes: int) -> str:
     line_bytes = None if volume.line is None else volume.line.size_bytes
     if line_bytes is None:
         return "fstab says nothing of it"
@@ -70,7 +70,7 @@ CHECK = Check(
     title="volumes have the size of the spec",
     severity=Severity.MAJOR,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
-    look=look_at_volumes,
+    look=judged_volumes,
     judge=judge,
     page="""\
 The size of each mounted volume, by statvfs(2), against `size:` in the spec. A percentage is of this

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY, mount_line
-from hostprep.readiness.checks._datasets import look_at_datasets
+from hostprep.readiness.checks._datasets import judged_datasets
 from hostprep.readiness.checks._volumes import (
-    VolumeLook,
-    look_at_volumes,
+    JudgedVolume,
+    judged_volumes,
     nothing_to_judge,
     too_little_memory,
 )
@@ -30,7 +30,7 @@ class Facts:
     the lines by the volume's path, ``too_little`` why one would be refused once it was unmounted.
     """
 
-    volumes: tuple[VolumeLook, ...] | None
+    volumes: tuple[JudgedVolume, ...] | None
     swap_active: bool
     known: bool | None
     release: str
@@ -41,7 +41,7 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read whether swap is active, and what lies in each volume."""
-    volumes = look_at_volumes(context)
+    volumes = judged_volumes(context)
     if not any(volume.live for volume in volumes or ()):
         return Facts(volumes, False, None, "", {}, {})
     swap_active, in_ram = context.headroom.swap_active, context.headroom.swap_in_ram
@@ -52,7 +52,7 @@ def look(context: Context) -> Facts:
     release = (context.read("proc/sys/kernel/osrelease") or "").strip()
     cures: dict[str, tuple[str, ...]] = {}
     if swap_active and context.spec is not None:
-        datasets = look_at_datasets(context)
+        datasets = judged_datasets(context)
         for volume in context.spec.volumes:
             there = [each for each in datasets if each.target.startswith(volume.path + "/")]
             lines = [line for each in there for line in each.staging().commands]
@@ -68,7 +68,7 @@ def look(context: Context) -> Facts:
     return Facts(volumes, swap_active, known, release, cures, too_little)
 
 
-def _lacks(volume: VolumeLook) -> bool:
+def _lacks(volume: JudgedVolume) -> bool:
     """Whether it can be swapped out, and should not."""
     return volume.live is not None and not volume.live.noswap and not volume.spec.swap
 
@@ -81,7 +81,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield _judge_one(volume, volume.live.noswap, facts)
 
 
-def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
+def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
     path, remedy = volume.spec.path, None
     if not facts.swap_active:
         status, message = Status.PASS, "no swap is active."
@@ -125,7 +125,7 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
     )
 
 
-def _mounting_anew(volume: VolumeLook, facts: Facts) -> Remedy:
+def _mounting_anew(volume: JudgedVolume, facts: Facts) -> Remedy:
     path = volume.spec.path
     if path in facts.too_little:
         return Remedy(
