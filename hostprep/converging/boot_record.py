@@ -16,7 +16,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.system.files import read_snapshot, remove_stale_temps, replace_file, writing_hint
-from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
+from hostprep.system.kept import made_of, parse_kept, read_kept, readable, unreadable, why_unread
 from hostprep.system.own_files import write_atomically
 from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
 from hostprep.system.systemd import escape_name, unescape_name
@@ -118,14 +118,7 @@ def load_boot_record(name: str) -> BootRecord | None:
 
 def all_boot_records() -> tuple[BootRecord, ...]:
     """Return every readable record by name."""
-    found: dict[str, BootRecord] = {}
-    for path in _record_files():
-        try:
-            record = _parse(read_kept(path))
-        except (OSError, ValueError, TypeError):
-            continue  # load_boot_record says what is wrong with it where it is needed
-        found.setdefault(record.name, record)
-    return tuple(found[name] for name in sorted(found))
+    return readable(_record_files(), _load, "name")
 
 
 def recorded_units() -> set[str]:
@@ -138,17 +131,8 @@ def recorded_units() -> set[str]:
 
 def damaged_boot_records() -> dict[str, HostprepError]:
     """Return what is wrong with the records that cannot be read, by the names of their files."""
-    found: dict[str, HostprepError] = {}
-    for path in _record_files():
-        try:
-            _parse(read_kept(path))
-        except (OSError, ValueError, TypeError) as error:
-            cure = "`hostprep apply` writes it anew, or takes it away with --prune"
-            why, hint = why_unread(error, cure)
-            found[path.stem] = HostprepError(
-                f"the record {path} of what is staged at boot cannot be read: {why}.", hint
-            )
-    return found
+    found = unreadable(_record_files(), _load)
+    return {path.stem: error for path, error in found.items()}
 
 
 def save_boot_record(record: BootRecord) -> None:
@@ -203,6 +187,17 @@ def _record_files() -> Iterator[Path]:
 
 def _file(folder: Path, name: str) -> Path:
     return folder / f"{escape_name(name)}.json"
+
+
+def _load(path: Path) -> BootRecord:
+    try:
+        return _parse(read_kept(path))
+    except (OSError, ValueError, TypeError) as error:
+        cure = "`hostprep apply` writes it anew, or takes it away with --prune"
+        why, hint = why_unread(error, cure)
+        raise HostprepError(
+            f"the record {path} of what is staged at boot cannot be read: {why}.", hint
+        ) from None
 
 
 def _parse(content: bytes) -> BootRecord:

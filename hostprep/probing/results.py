@@ -29,7 +29,7 @@ from hostprep.probing.model import (
     Target,
 )
 from hostprep.probing.received import is_whole
-from hostprep.system.kept import of_this_host, parse_kept, read_kept, this_host
+from hostprep.system.kept import of_this_host, parse_kept, read_kept, this_host, unreadable
 from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
@@ -251,13 +251,7 @@ def newest_first() -> Iterator[dict[str, Any]]:
 
 def damaged() -> dict[str, HostprepError]:
     """Return what is wrong with the kept files that cannot be read, by path, from the newest on."""
-    found: dict[str, HostprepError] = {}
-    for file in _kept():
-        try:
-            _read(file)
-        except HostprepError as error:
-            found[str(file)] = error
-    return found
+    return {str(file): error for file, error in unreadable(_kept(), _read).items()}
 
 
 def is_of(file: str, path: str) -> bool:

@@ -9,11 +9,12 @@ import json
 import os
 import stat
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from hostprep.errors import reading_hint
+from hostprep.errors import HostprepError, reading_hint
 from hostprep.kinds import is_amount, is_count
 
 # Far more than any record has, and little enough to be read in a moment.
@@ -75,6 +76,33 @@ def parse_kept(content: bytes | str) -> Any:
         return json.loads(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def readable(
+    files: Iterable[Path], load: Callable[[Path], Record | None], key: str
+) -> tuple[Record, ...]:
+    """Return what ``load`` reads of each, in the order of its field ``key``; of one key the first.
+
+    It returns None where there is none, and raises ``HostprepError`` where one cannot be read: that
+    says nothing about the others, and ``unreadable`` has it.
+    """
+    found: dict[str, Record] = {}
+    for file in files:
+        with suppress(HostprepError):
+            if (record := load(file)) is not None:
+                found.setdefault(getattr(record, key), record)
+    return tuple(found[each] for each in sorted(found))
+
+
+def unreadable(files: Iterable[Path], load: Callable[[Path], object]) -> dict[Path, HostprepError]:
+    """Return what is wrong with those that ``load`` cannot read."""
+    found: dict[Path, HostprepError] = {}
+    for file in files:
+        try:
+            load(file)
+        except HostprepError as error:
+            found[file] = error
+    return found
 
 
 def this_host() -> str:

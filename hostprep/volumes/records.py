@@ -15,7 +15,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
+from hostprep.system.kept import made_of, parse_kept, read_kept, readable, unreadable, why_unread
 from hostprep.system.own_files import remove_unwritten, write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
@@ -78,16 +78,12 @@ def read_record(path: str) -> VolumeRecord | None:
     ours, so nothing may be decided without it.
     """
     for directory in readable_state_dirs():
-        file = _file(path, directory)
-        try:
-            record = _load(file)
-        except (OSError, ValueError, TypeError) as error:
-            why, hint = _why_unread(error, "remove the file if the volume is not hostprep's")
-            raise HostprepError(
-                f"the record {file} of the volume {path} cannot be read: {why}; nothing was"
-                " changed.",
-                hint,
-            ) from None
+        record = _load(
+            _file(path, directory),
+            f"the volume {path}",
+            cure="remove the file if the volume is not hostprep's",
+            claim="; nothing was changed",
+        )
         if record is not None:
             return record
     return None
@@ -95,29 +91,13 @@ def read_record(path: str) -> VolumeRecord | None:
 
 def all_records() -> tuple[VolumeRecord, ...]:
     """Return every readable record, by path; an ordinary user's and the machine's."""
-    found: dict[str, VolumeRecord] = {}
-    for file in _record_files():
-        try:
-            record = _load(file)
-        except (OSError, ValueError, TypeError):
-            continue  # says nothing about the other volumes; read_record names it for its own
-        if record is not None:
-            found.setdefault(record.path, record)
-    return tuple(found[path] for path in sorted(found))
+    return readable(_record_files(), _load, "path")
 
 
 def damaged_records() -> dict[str, HostprepError]:
     """Return what is wrong with the records that cannot be read, by their ``record_name``."""
-    found: dict[str, HostprepError] = {}
-    for file in _record_files():
-        try:
-            _load(file)
-        except (OSError, ValueError, TypeError) as error:
-            why, hint = _why_unread(error, "remove the file if nothing of hostprep's is mounted")
-            found[file.stem] = HostprepError(
-                f"the record {file} of a volume cannot be read: {why}.", hint
-            )
-    return found
+    found = unreadable(_record_files(), _load)
+    return {file.stem: error for file, error in found.items()}
 
 
 def write_record(record: VolumeRecord, done: str = "nothing else was changed") -> None:
@@ -165,19 +145,25 @@ def _record_files() -> Iterator[Path]:
     return (path for path in remembered(_FOLDER) if path.suffix == ".json")
 
 
-def _why_unread(error: Exception, damaged_hint: str) -> tuple[str, str]:
-    if isinstance(error, _OfAnotherVersion):
-        return str(error), f"unmount it with that version; {damaged_hint}"
-    return why_unread(error, damaged_hint)
-
-
-def _load(file: Path) -> VolumeRecord | None:
+def _load(
+    file: Path,
+    of: str = "a volume",
+    cure: str = "remove the file if nothing of hostprep's is mounted",
+    claim: str = "",
+) -> VolumeRecord | None:
     try:
         content = read_kept(file)
+        # A power cut may leave an empty file of what was not flushed.
+        return VolumeRecord.from_json(content) if content else None
     except FileNotFoundError:
         return None
-    # A power cut may leave an empty file of what was not flushed.
-    return VolumeRecord.from_json(content) if content else None
+    except (OSError, ValueError, TypeError) as error:
+        if isinstance(error, _OfAnotherVersion):
+            cure = f"unmount it with that version; {cure}"
+        why, hint = why_unread(error, cure)
+        raise HostprepError(
+            f"the record {file} of {of} cannot be read: {why}{claim}.", hint
+        ) from None
 
 
 def record_name(path: str) -> str:

@@ -26,7 +26,7 @@ from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_pat
 from hostprep.staging.record.skipped import keep_skipped, nameless, with_names
 from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle
-from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
+from hostprep.system.kept import made_of, parse_kept, read_kept, readable, unreadable, why_unread
 from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
@@ -224,15 +224,7 @@ def load_record(name: str, target: str) -> Record | None:
 
 def all_records() -> tuple[Record, ...]:
     """Return all readable records here, by target; ``damaged_records`` has the others."""
-    found: dict[str, Record] = {}
-    for path in _record_files():
-        try:
-            record = _load(path)
-        except HostprepError:
-            continue  # says nothing about the other data sets; load_record names it for its own
-        if record is not None:
-            found.setdefault(record.target, record)
-    return tuple(found[target] for target in sorted(found))
+    return readable(_record_files(), _load, "target")
 
 
 def staged_in(directory: str) -> tuple[str, ...]:
@@ -247,13 +239,8 @@ def staged_in(directory: str) -> tuple[str, ...]:
 
 def damaged_records() -> dict[str, HostprepError]:
     """Return what is wrong with the records that cannot be read, by the names of their folders."""
-    found: dict[str, HostprepError] = {}
-    for path in _record_files():
-        try:
-            _load(path)
-        except HostprepError as error:
-            found[path.parent.name] = error
-    return found
+    found = unreadable(_record_files(), _load)
+    return {path.parent.name: error for path, error in found.items()}
 
 
 def check_record(word: str, path: str) -> None:
