@@ -94,32 +94,23 @@ def plan_services(
     wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
     objects = []
     for step in steps:
-        subject = step.planned.subject
-        if subject in look.unknown:
-            planned = _left(step, "the source of its data set is away")
-        elif subject in refused and step.installed is not None:
-            planned = _left(step, "its data set cannot be staged")
+        planned, unit = step.planned, step.path.name
+        if planned.subject in look.unknown:
+            objects.append(_left(step, "the source of its data set is away"))
+        elif planned.subject in refused and step.installed is not None:
+            objects.append(_left(step, "its data set cannot be staged"))
         else:
-            planned = _object(step, wanted.get(subject), reserve_bytes, look.feeders)
-        objects.append(planned)
+            datasets = (wanted[planned.subject],) if planned.subject in wanted else ()
+            task = (
+                BootTask(datasets, unit, reserve_bytes, look.feeders) if planned.changes else None
+            )
+            # A data set goes by its name, or by its place where another has the same name.
+            names = [name for each in datasets for name in (each.name, each.target)]
+            after = tuple((Kind.DATASET, name) for name in names)
+            objects.append(dataclasses.replace(planned, task=task, after=after))
     return tuple(objects)
 
 
 def _left(step: BootStep, why: str) -> ObjectPlan:
     reason = f"{step.path.name} is left as it is while {why}"
     return ObjectPlan.kept(Kind.BOOT, step.planned.subject, reason, step.planned.warnings)
-
-
-def _object(
-    step: BootStep,
-    dataset: DatasetSpec | None,
-    reserve_bytes: int | None,
-    feeders: Mapping[str, DatasetSpec],
-) -> ObjectPlan:
-    datasets = () if dataset is None else (dataset,)
-    task = BootTask(datasets, step.path.name, reserve_bytes, feeders)
-    # A data set goes by its name, or by its place where another has the same name.
-    after = tuple((Kind.DATASET, name) for each in datasets for name in (each.name, each.target))
-    return dataclasses.replace(
-        step.planned, task=task if step.planned.changes else None, after=after
-    )
