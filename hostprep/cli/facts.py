@@ -11,7 +11,7 @@ import typer
 
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -90,13 +90,17 @@ def _located(path: str) -> PathStorage:
     """Return what a path sits on, asked in a child: a dead network mount may never answer."""
     from hostprep.host.answering import PATIENCE_SECONDS, no_answer
     from hostprep.host.block import locate
+    from hostprep.host.fscrypt import locked_out
     from hostprep.system.apart import work_apart
     from hostprep.system.bounded import NoAnswerInTime
 
     def look(tell: Any) -> PathStorage:
         try:
             os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if isinstance(error, FileNotFoundError) and (locked := locked_out(path)):
+                said, cure = locked
+                raise HostprepError(f"{path} {said}.", cure) from None
             raise UsageError(
                 f"{path} does not exist.", "name what is there; a folder above it may do"
             ) from None
