@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import stat
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,7 +97,7 @@ def _located(path: str) -> PathStorage:
 
     def look(tell: Any) -> PathStorage:
         try:
-            os.stat(path)
+            mode = os.stat(path).st_mode
         except (FileNotFoundError, NotADirectoryError) as error:
             if isinstance(error, FileNotFoundError) and (locked := locked_out(path)):
                 said, cure = locked
@@ -105,7 +106,12 @@ def _located(path: str) -> PathStorage:
                 f"{path} does not exist.", "name what is there; a folder above it may do"
             ) from None
         except OSError:
-            pass  # what is there and fails, is told by its own words
+            mode = 0  # what is there and fails, is told by its own words
+        if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):  # which lie in memory, by /dev
+            raise UsageError(
+                f"{path} is a device; facts tells what files and folders lie on.",
+                "name a folder on it: `lsblk` shows where each disk is mounted",
+            )
         return locate(path)
 
     try:

@@ -102,7 +102,8 @@ can be trained from, and neither staged into nor brought up to date. **UNKNOWN**
 user or group of the name that the spec gives as its owner; what else differs is told with it, and a
 missing flag stays a FAIL.
 
-`hostprep mount` with the options of the spec (or `hostprep apply`) remounts it; nothing in it is
-lost. To keep what is there now, write it into the spec.
+`hostprep mount` with the options that are printed remounts it; nothing in it is lost. So does
+`hostprep apply` with what the spec names; of a mode, owner or `huge=` that it leaves open, what is
+mounted stays, and the line in fstab is made to follow it.
 """,
 )
