@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import stat
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -90,18 +91,27 @@ def _located(path: str) -> PathStorage:
     """Return what a path sits on, asked in a child: a dead network mount may never answer."""
     from hostprep.host.answering import PATIENCE_SECONDS, no_answer
     from hostprep.host.block import locate
+    from hostprep.host.fscrypt import locked_out
     from hostprep.system.apart import work_apart
     from hostprep.system.bounded import NoAnswerInTime
 
     def look(tell: Any) -> PathStorage:
         try:
-            os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
+            mode = os.stat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if isinstance(error, FileNotFoundError) and (locked := locked_out(path)):
+                said, cure = locked
+                raise HostprepError(f"{path} {said}.", cure) from None
             raise UsageError(
                 f"{path} does not exist.", "name what is there; a folder above it may do"
             ) from None
         except OSError:
-            pass  # what is there and fails, is told by its own words
+            mode = 0  # what is there and fails, is told by its own words
+        if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):  # which lie in memory, by /dev
+            raise UsageError(
+                f"{path} is a device; facts tells what files and folders lie on.",
+                "name a folder on it: `lsblk` shows where each disk is mounted",
+            )
         return locate(path)
 
     try:

@@ -17,7 +17,7 @@ from hostprep.probing.model import (
     SmallFiles,
     SmallRun,
 )
-from hostprep.probing.rates import DISK_BUSY, FAILING
+from hostprep.probing.rates import DISK_BUSY, FAILING, FAULT_HINT
 from hostprep.probing.results import Difference
 from hostprep.units import format_bytes, format_count, format_number, format_rate, format_seconds
 
@@ -266,14 +266,14 @@ def _cache_words(epoch: Epoch) -> str:
 
 def _verdict(judgement: Judgement, need: Need | None) -> str:
     lines = []
+    codes = {reason.code for reason in judgement.invalid}
     if judgement.verdict is Verdict.INVALID:
-        codes = {reason.code for reason in judgement.invalid}
         doubt = bool(codes - _NOT_READ - _NO_TIME)
         what = "these numbers do not say" if doubt else "these are too few numbers to say"
         lines.append(f"INVALID: {what} what the storage gives")
         lines += _told(judgement.invalid)
         if FAILING in codes:
-            lines.append("  -> `dmesg` says which disk it is: copy away what exists only there")
+            lines.append(f"  -> {FAULT_HINT}")
         if DISK_BUSY in codes:
             lines.append(
                 "  -> probe again when they rest: `pidstat -d 1` (sysstat) or iotop names them"
@@ -302,6 +302,8 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
     if judgement.invalid and judgement.verdict is not Verdict.INVALID:
         lines.append("  that is certain, though not every figure is the storage's:")
         lines += _told(judgement.invalid)
+        if FAILING in codes:
+            lines.append(f"  -> {FAULT_HINT}")
     if judgement.remedies:
         lines.append("  what would help, the cheapest first:")
     for number, remedy in enumerate(judgement.remedies, start=1):

@@ -135,17 +135,7 @@ def result_fields(
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
-    from hostprep.staging.source.opening import admission_warning
-    from hostprep.staging.target.logout import logout_warning
-    from hostprep.staging.target.strangers import shared_records_warning, stranger_warning
-    from hostprep.volumes.budget import budget_warnings
+    from hostprep.staging.cautions import cautions
 
-    request = plan.request
-    admits = admission_warning(request.source)
-    if plan.volume is not None:
-        return (*plan.volume.warnings, *filter(None, (admits,)))
-    warned = budget_warnings(plan.budget, forced=request.force)
-    shared = shared_records_warning(request.name, request.target)
-    parent = request.parent
-    others = (stranger_warning(parent), logout_warning(parent, plan.owners), shared, admits)
-    return (*warned, *filter(None, others))
+    of_volume = () if plan.volume is None else plan.volume.warnings
+    return (*of_volume, *cautions(plan))

@@ -6,13 +6,12 @@ import shlex
 from contextlib import closing
 
 from hostprep.host.boot import boot_id
+from hostprep.staging.cautions import cautions
 from hostprep.staging.model import StageRequest
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, manifest_of
-from hostprep.staging.source.opening import admission_warning
-from hostprep.staging.target.logout import logout_warning
 from hostprep.units import format_bytes, format_count
 
 MOST_NAMED = 3
@@ -88,6 +87,4 @@ def warnings_of(plan: StagePlan) -> tuple[str, ...]:
             f"{plan.request.target} holds {format_count(len(foreign), 'entry')} not staged by"
             f" hostprep ({named}), to be left alone"
         )
-    request = plan.request
-    others = (admission_warning(request.source), logout_warning(request.parent, plan.owners))
-    return (*warned, *filter(None, others))
+    return (*warned, *cautions(plan))

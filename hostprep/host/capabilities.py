@@ -18,6 +18,7 @@ class Capability(IntEnum):
     FSETID = 4
     IPC_LOCK = 14
     SYS_ADMIN = 21
+    SYS_RESOURCE = 24
 
 
 def has_capability(capability: Capability, root: Path = Path("/")) -> bool:

@@ -11,6 +11,7 @@ import fcntl
 import os
 import shlex
 import struct
+import sys
 
 from hostprep.errors import HostprepError
 from hostprep.host.mounts import mount_containing, read_mounts
@@ -26,14 +27,21 @@ _KEY_STATUS = struct.Struct("=I4x16s16x24xI60x")  # what the name is, and that; 
 _VERSION = 2  # older ones may have their key in a keyring of the process that reads
 _IDENTIFIER = 2
 _PRESENT, _REMOVED_IN_PART = 2, 3
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# linux/stat.h and linux/fcntl.h
+_STATX_BYTES = 256
+_ENCRYPTED = 0x800
+_HERE = -100
 
 
 def locked_out(path: str) -> tuple[str, str] | None:
     """Return what to say of a path that is locked, or lies below what is, and what helps.
 
-    None where it is not, or may not be opened. Below a locked directory nothing is found by its
-    name, so the nearest one above that is there is asked, of a symlink where it leads. Ask of what
-    was looked at and is there, or is missing: what fails or hangs would do so once more.
+    None where it is not, or is there and may not be opened. Below a locked directory nothing is
+    found by its name, so the nearest one above that is there is asked, of a symlink where it leads.
+    Where this user may enter that one, and not read it, it may be locked: what is missing there is
+    told to be. Ask of what was looked at and is there, or is missing: what fails or hangs would do
+    so once more.
     """
     missing = False
     try:
@@ -45,9 +53,11 @@ def locked_out(path: str) -> tuple[str, str] | None:
             folder = os.path.realpath(path, strict=True)
         except FileNotFoundError as error:
             missing, folder = True, os.path.dirname(os.fsdecode(error.filename))
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        with closing_fd(os.open(folder, flags)) as descriptor:
-            how = how_locked(descriptor)
+        try:
+            with closing_fd(os.open(folder, _FOLDER)) as descriptor:
+                how = how_locked(descriptor)
+        except PermissionError:
+            how = _maybe_locked(folder) if missing else None
     except (OSError, HostprepError):  # the latter without /proc
         return None
     if how is None:
@@ -83,6 +93,26 @@ def how_locked(descriptor: int) -> str | None:
             " nothing else in it can be read"
         )
     return "encrypted, and its key is not there: neither names nor contents can be read"
+
+
+def _maybe_locked(folder: str) -> str | None:
+    """Say what a directory is that this user may not open, and may be locked; None of others."""
+    if os.access(folder, os.W_OK):  # who may put something there, may find that it is new
+        return None
+    if not _attributes(folder) & _ENCRYPTED:
+        return None
+    return "encrypted, and may be locked: this user may not read it, and so cannot tell"
+
+
+def _attributes(path: str) -> int:
+    """Return the attributes that statx(2) gives of a path, 0 where the C library has none."""
+    import ctypes
+
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    told = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or statx(_HERE, os.fsencode(path), 0, 0, told):
+        return 0
+    return int.from_bytes(told.raw[8:16], sys.byteorder)
 
 
 def may_hold_locked(descriptor: int) -> bool:

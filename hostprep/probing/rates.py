@@ -19,11 +19,12 @@ TOO_LITTLE_TIME, DISK_BUSY = "too_little_time", "disk_busy"
 _LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, READ_LIMITED, TOO_LITTLE_TIME, DISK_BUSY})
 # And one that can only have made it too high.
 SLOWED = "slowed_down"
-_UPPER_BOUNDS = frozenset({SLOWED})
 # Either: what came before was held up, or what came later is a cache's.
 SPED_UP = "sped_up"
-# No rate is enough of storage that loses data.
+# No rate is enough of storage that loses data; one that is too low is so whatever else is wrong.
 FAILING = "failing"
+FAULT_HINT = "`dmesg` says which disk it is: copy away what exists only there"
+_NO_BETTER = frozenset({SLOWED, FAILING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def is_certain(judged: Judged, doubts: Iterable[tuple[str, str | None]]) -> bool
 
     A doubt about another rate does not touch it. One that the rate is too low leaves a PASS as it
     is: where the processors could do no more, the storage gives at least what was measured. One
-    that it is too high leaves a FAIL.
+    that it is too high, or that the storage fails, leaves a FAIL.
     """
-    harmless = _LOWER_BOUNDS if judged.share >= PASS_SHARE else _UPPER_BOUNDS
+    harmless = _LOWER_BOUNDS if judged.share >= PASS_SHARE else _NO_BETTER
     return all(of not in (None, judged.of) or code in harmless for code, of in doubts)

@@ -13,6 +13,7 @@ from hostprep.errors import HostprepError, Refused, one_line, reading_hint, with
 from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
+from hostprep.host.fscrypt import locked_out
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.failures import DISK_FAILS, SEE_DMESG
 from hostprep.staging.observer import Observer, Silent
@@ -136,6 +137,8 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         if failing := _failing(record.target):
             why = f"its target answers with an error: {failing.strerror}"
             return "unreachable", why, reading_hint(failing)
+        if locked := locked_out(record.target):  # by whom its directory may not be read
+            return "unreachable", f"it {locked[0]}", locked[1]
         reasons = ("it is not on the target", may_be_elsewhere(record), may_be_cleared(record))
         return "missing", "; ".join(filter(None, reasons)), None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)

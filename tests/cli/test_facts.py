@@ -30,6 +30,12 @@ def test_facts_for_people_name_every_part() -> None:
         assert word in done.stdout
 
 
+def test_a_device_is_no_folder_in_the_memory_that_its_name_lies_in() -> None:
+    done = run_hostprep("facts", "/dev/null")
+    assert done.returncode == 2
+    assert "/dev/null is a device" in done.stderr and "lsblk" in done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run as others")
 @pytest.mark.parametrize(
     ("who", "lacking"),

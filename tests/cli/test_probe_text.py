@@ -101,7 +101,10 @@ def test_empty_files_are_told_of_where_there_are_any() -> None:
     assert "1 file could not be read" in text(measured(small=small_files(unreadable=1)))
     assert "could not be read" not in text(measured())
     failing = text(measured(small=small_files(unreadable=1, fault="Input/output error")))
-    assert "fails: there are files that could not be read (Input/output error)\n  -> `d" in failing
+    told = "fails: there are files that could not be read (Input/output error)\n  -> `d"
+    assert told in failing
+    too_slow = text(measured(small=small_files(fault="Input/output error")), "1000000")
+    assert "FAIL: " in too_slow and told in too_slow
 
 
 def test_inodes_in_memory_are_a_word_against_a_disk_and_none_against_memory() -> None:

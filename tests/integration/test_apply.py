@@ -25,6 +25,7 @@ from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import (
     HOSTPREP,
     NOBODY,
+    hostprep,
     make_private,
     make_source,
     run_hostprep,
@@ -147,6 +148,18 @@ def test_a_mount_unit_that_beats_the_line_in_fstab_is_told_of(
     for document in (plan(spec), apply(spec), plan(spec)):
         (warning,) = warnings(document)
         assert f"goes by {unit} for {volume}, whatever the line in fstab says" in warning
+
+
+def test_of_a_directory_that_all_may_write_to_plan_warns_as_stage_does(
+    safe_dir: Path, source: Path
+) -> None:
+    shared = safe_dir / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    spec = write_spec(safe_dir / "hostprep.yml", datasets=[{"source": source, "to": shared}])
+    staged = hostprep("stage", source, "--to", shared, "--dry-run")["warnings"]
+    warned = [words for words in plan(spec)["warnings"] if words in staged]
+    assert any(f"chmod +t {shared}" in words for words in warned)
 
 
 def test_one_refusal_stops_apply_before_its_first_change(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import struct
 import subprocess
@@ -17,7 +18,7 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import mount_containing, read_mounts
 from tests.kit import loops
 from tests.kit.converging import plan, write_spec
-from tests.kit.stagecraft import findings, hostprep, only_dataset, run_hostprep
+from tests.kit.stagecraft import NOBODY, findings, hostprep, only_dataset, run_hostprep
 
 # linux/fscrypt.h; the key is found by its identifier, which adding it returns.
 _ADD_KEY, _REMOVE_KEY, _SET_POLICY = 0xC0506617, 0xC0406618, 0x800C6613
@@ -118,7 +119,8 @@ def test_what_lies_below_a_locked_folder_is_told_to_be_locked(
     link = safe_dir / "link"
     link.symlink_to(source)
     for path in (source, link):
-        for command, *options in (("probe", path), ("recommend", "--dataset", path)):
+        commands = (("probe", path), ("recommend", "--dataset", path), ("facts", path))
+        for command, *options in commands:
             failed = run_hostprep(command, *options)
             assert "which is encrypted" in failed.stderr and cure in failed.stderr
     parent = str(source.parent)
@@ -155,3 +157,32 @@ def test_copies_in_a_locked_folder_are_out_of_reach_and_not_missing(
     assert "data" not in {each["subject"] for each in findings(spec, "--only", "HP010")}
     vault.unlock()
     assert only_dataset()["state"] == "staged"
+
+
+def test_what_a_folder_hides_that_one_may_enter_and_not_read_may_be_locked(
+    vault: Vault, source: Path, target: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another's home, mode 0711: what lies below it was told not to be there."""
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+    hostprep("stage", source, "--to", vault.folder)
+    vault.folder.chmod(0o711)
+    copy = vault.folder / "data"
+    assert run_hostprep("facts", copy, prefix=NOBODY).returncode == 0
+
+    def states() -> set[str]:
+        done = run_hostprep("status", "--json", prefix=NOBODY)
+        return {each["state"] for each in json.loads(done.stdout)["datasets"]}
+
+    assert states() == {"staged"}
+    vault.lock(vault.unlock())
+    for words in (("facts", copy), ("stage", copy, "--to", target, "--dry-run")):
+        done = run_hostprep(*words, prefix=NOBODY)
+        assert (
+            f"{copy} lies below {vault.folder}, which is encrypted, and may be locked"
+            in done.stderr
+        )
+        assert f"fscrypt unlock {vault.folder}" in done.stderr
+    assert states() == {"unreachable"}
+    vault.unlock()
+    gone = run_hostprep("facts", target / "none", prefix=NOBODY)
+    assert "does not exist" in gone.stderr

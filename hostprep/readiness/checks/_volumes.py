@@ -10,7 +10,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.memory import Headroom
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Finding, Remedy, Status
+from hostprep.readiness.model import Finding, Remedy, Status, verdict
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
@@ -30,7 +30,7 @@ class JudgedVolume:
     from here has a percentage of that limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
     ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``), or this
-    host knows none of that name: ``no_owner`` is the finding then.
+    host knows none of that name: ``no_owner`` says so then.
     ``spoiled``: what its line says, or lacks, by which a boot does without it, or is stopped,
     whatever the spec wants.
     ``too_little``: the memory does not suffice for it as the spec wants it, and by what sum.
@@ -44,7 +44,7 @@ class JudgedVolume:
     spoiled: tuple[str, ...] = ()
     limited: bool = False
     too_little: str | None = None
-    no_owner: Finding | None = None
+    no_owner: HostprepError | None = None
 
     def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
@@ -80,6 +80,25 @@ class JudgedVolume:
                 "the kernel gives no limit to a tmpfs that has none: unstage what is in it, unmount"
                 f" it (hostprep unmount {quote(self.spec.path)}), then `hostprep apply`"
             ),
+        )
+
+    def beside_owner(self, found: Finding) -> Finding:
+        """Return what was found apart from the owner, and that this host does not know that one.
+
+        What is known to be wrong is not hidden by what is not known: a FAIL stays one.
+        """
+        error, remedy = self.no_owner, found.remedy or Remedy()
+        if error is None:
+            return found
+        if found.status is Status.PASS:
+            message = f"{self.spec.path}: {error.message}"
+            return Finding(Status.UNKNOWN, found.subject, message, remedy=Remedy(hint=error.hint))
+        hint = error.hint and f"of the owner: {error.hint}"
+        return replace(
+            found,
+            status=verdict((found.status, Status.UNKNOWN)),
+            message=f"{found.message.removesuffix('.')}; and of its owner: {error.message}",
+            remedy=replace(remedy, hint="; ".join(filter(None, (remedy.hint, hint)))),
         )
 
     def has_size(self, size_bytes: int) -> bool:
@@ -192,12 +211,10 @@ def _with_owner(volume: JudgedVolume) -> JudgedVolume:
 
     if volume.spec.owner is None:
         return volume
-    path = volume.spec.path
     try:
         return replace(volume, owner=owner_of(volume.spec.owner))
     except HostprepError as error:
-        message, remedy = f"{path}: {error.message}", Remedy(hint=error.hint)
-        return replace(volume, no_owner=Finding(Status.UNKNOWN, path, message, remedy=remedy))
+        return replace(volume, no_owner=error)
 
 
 def _spoiled(options: Sequence[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError
+from hostprep.probing.rates import FAILING, FAULT_HINT
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -109,6 +110,11 @@ def _judge_one(probe: Probe) -> Finding:
         return Finding(Status.UNKNOWN, path, problem, remedy=told)
     measured = _figures(document)
     if not document["valid"]:
+        for reason in document["invalid_reasons"]:
+            if reason["code"] == FAILING:  # no doubt of the figures alone
+                told = Remedy(("dmesg | tail -n 40",), FAULT_HINT)
+                message = f"{path}: {reason['message']}."
+                return Finding(Status.FAIL, path, message, measured, remedy=told)
         reasons = "; ".join(reason["message"] for reason in document["invalid_reasons"])
         told = Remedy(
             remedy.commands,
@@ -138,8 +144,8 @@ def _figures(document: dict[str, Any]) -> Measured:
 CHECK = Check(
     code="HP063",
     title="probe of the data sets' storage",
-    severity=Severity.MINOR,
-    verdicts=frozenset({Status.PASS, Status.UNKNOWN, Status.SKIP}),
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
     look=look,
     judge=judge,
     level=Level.FULL,
@@ -150,8 +156,9 @@ have less, and from the eighth on they are left out. Each writes a test file of 
 folder of its own, and removes it; the data themselves are only read.
 
 Nothing is required here: HP062 holds the results against the spec's `requirements`, and the reports
-plot them. **UNKNOWN** the figures contradict each other (a cache answered, the processors were
-busy), or the path could not be measured. A path that is not there, or a source that hangs, is a
+plot them. **FAIL** the storage fails: files were met that cannot be read, and a run over them ends
+there. **UNKNOWN** the figures contradict each other (a cache answered, the processors were busy),
+or the path could not be measured. A path that is not there, or a source that hangs, is a
 SKIP: other checks say so.
 """,
 )

@@ -83,6 +83,8 @@ def _judge_one(found: Source) -> Finding:
     # What is staged can be trained on without its source; it only cannot be brought up to date.
     status = Status.WARN if dataset.is_there else Status.FAIL
     so = "its copy is there" if dataset.is_there else "it cannot be staged"
+    if dataset.state == "unreachable":
+        status, so = Status.UNKNOWN, "whether its copy is there nobody can tell (HP010 says why)"
     hint = f"bring {path} back: is its disk or share mounted?"
     remedy: Remedy | None = Remedy((), hint)
     if origin.state == "fine":
@@ -108,7 +110,7 @@ def _judge_one(found: Source) -> Finding:
     elif origin.state == "denied":
         status, message = (
             Status.UNKNOWN,
-            f"{path} may not be read by {_who(found)}; {so} from here.",
+            f"{path} may not be read by {_who(found)}; it cannot be staged from here.",
         )
         remedy = Remedy((), f"check {_who_may(found)}")
     elif origin.state == "empty" and dataset.record is not None and dataset.record.files:
@@ -177,8 +179,9 @@ staged. **WARN** it is gone, empty, broken or locked, or takes more than a secon
 staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
 is most often a disk or a share that is not mounted; nothing is to be staged from it then, and of a
 copy that is as empty HP010 tells.
-**UNKNOWN** this user may not read it, and its copy is not there: where it is, that is a SKIP. Or
-hostprep's record cannot be read, which would name it.
+**UNKNOWN** this user may not read it, and its copy is not there: where it is, that is a SKIP. Or it
+is gone or broken, and whether its copy is there cannot be told. Or hostprep's record cannot be
+read, which would name it.
 
 Where it did not answer, let `--full` wait longer first: a disk that sleeps, or a share that is
 mounted when it is used, takes its time. Bring the server or the disk back. Where that cannot be,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import mount_line
@@ -69,13 +70,15 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(Status.SKIP, "fstab", f"{why}, so fstab needs no line.")
         return
     for volume in facts.volumes:
-        yield volume.no_owner or _judge_one(volume, facts)
+        yield volume.beside_owner(_judge_one(volume, facts))
 
 
 def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
     path = volume.spec.path
     stray = facts.strays.get(path)
-    remedy: Remedy | None = volume.changing((mount_line(volume.spec),))
+    # By a name that this host does not know, nothing is mounted.
+    wanted = volume.spec if volume.no_owner is None else replace(volume.spec, owner=None)
+    remedy: Remedy | None = volume.changing((mount_line(wanted),))
     measured = Measured("no line", "no line")
     if volume.line is not None:
         found = ", ".join(_differences(volume, volume.line, swapped=path in facts.swapped))
@@ -100,8 +103,8 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
     else:
         status, remedy = Status.PASS, None
         message = f"{path} comes back at the next boot as the spec wants it."
-    wanted = "a line in fstab that says the same"
-    return Finding(status, path, message, measured, wanted, "the spec", remedy=remedy)
+    says = "a line in fstab that says the same"
+    return Finding(status, path, message, measured, says, "the spec", remedy=remedy)
 
 
 def _differences(volume: JudgedVolume, line: OptionValues, *, swapped: bool) -> Iterator[str]:
@@ -147,7 +150,7 @@ now.
 the volume's own was pointed at another, or in /etc/systemd/system there is a unit for the path (or
 a mask), by which systemd goes instead. The run of today is not hurt; after the next reboot the
 volume is missing or another. **UNKNOWN** this host has no user or group of the name that the spec
-gives as its owner.
+gives as its owner; what else is wrong with the line is told with it.
 
 `hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line, and gives what is
 mounted that size: where it holds more, or has no limit, that comes first. Lines of others are never

@@ -30,7 +30,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     yield from nothing_to_judge(facts)
     for volume in facts or ():
         if volume.live is not None:
-            yield volume.no_owner or _judge_one(volume, volume.live)
+            yield volume.beside_owner(_judge_one(volume, volume.live))
 
 
 def _judge_one(volume: JudgedVolume, live: LiveVolume) -> Finding:
@@ -64,12 +64,17 @@ def _judge_one(volume: JudgedVolume, live: LiveVolume) -> Finding:
 
 
 def _wanted(volume: JudgedVolume) -> VolumeSpec:
-    """Return the spec of the volume, completed from its line in fstab, owner in numbers."""
+    """Return the spec of the volume, completed from its line in fstab, owner in numbers.
+
+    Without an owner where this host does not know the spec's: the line's is another then.
+    """
     spec, line = volume.spec, volume.line
     owner = None if volume.owner is None else f"{volume.owner[0]}:{volume.owner[1]}"
     if line is None:
         return replace(spec, owner=owner)
-    by_line = None if line.uid is None or line.gid is None else f"{line.uid}:{line.gid}"
+    by_line = None
+    if volume.no_owner is None and line.uid is not None and line.gid is not None:
+        by_line = f"{line.uid}:{line.gid}"
     return replace(
         spec,
         mode=line.mode if spec.mode is None and line.mode >= 0 else spec.mode,
@@ -94,9 +99,11 @@ open is held against the volume's line in fstab, so that a `chmod` by hand is fo
 **FAIL** one of the three flags is missing: somebody remounted it, and whoever may write there can
 place programs or device nodes for others. **WARN** anything else differs, or it is read-only: it
 can be trained from, and neither staged into nor brought up to date. **UNKNOWN** this host has no
-user or group of the name that the spec gives as its owner.
+user or group of the name that the spec gives as its owner; what else differs is told with it, and a
+missing flag stays a FAIL.
 
-`hostprep mount` with the options of the spec (or `hostprep apply`) remounts it; nothing in it is
-lost. To keep what is there now, write it into the spec.
+`hostprep mount` with the options that are printed remounts it; nothing in it is lost. So does
+`hostprep apply` with what the spec names; of a mode, owner or `huge=` that it leaves open, what is
+mounted stays, and the line in fstab is made to follow it.
 """,
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hostprep.dataclass import dataclass
 from hostprep.errors import NoRoom, Refused
 from hostprep.host.block import IN_MEMORY
+from hostprep.host.quota import quota_left
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight, in_flight_in_memory
@@ -108,7 +109,33 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
         where=f"the file system of {path}",
         fstype=None if mount is None else mount.fstype,
     )
-    return _beside(in_flight(request), space)
+    return _within_quota(_beside(in_flight(request), space), path)
+
+
+def _within_quota(space: Space, path: str) -> Space:
+    """Leave no more room than this user's quota does, which may be the tighter limit.
+
+    What other runs are still to take is no part of it: they may be root's.
+    """
+    left = quota_left(path)
+    if left is None:
+        return space
+    free_bytes = _fewer(space.free_bytes, left.size_bytes)
+    free_inodes = _fewer(space.free_inodes, left.inodes)
+    if (free_bytes, free_inodes) == (space.free_bytes, space.free_inodes):
+        return space
+    return replace(
+        space,
+        free_bytes=free_bytes,
+        free_inodes=free_inodes,
+        reserved_bytes=0,
+        where=f"this user's share, by quota (`quota -s`), of the file system of {path}",
+        others=NOTHING,
+    )
+
+
+def _fewer(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def _beside(others: InFlight, space: Space) -> Space:

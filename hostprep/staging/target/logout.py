@@ -20,6 +20,7 @@ from hostprep.staging.record.records import Record
 from hostprep.system.run import run
 
 _SHARED = "/dev/shm"
+_RUNTIME = "/run/user"
 # logind leaves root and the users of services alone: SYS_UID_MAX, where nobody changed it.
 _LAST_SYSTEM_UID = 999
 _NOBODY = 65534
@@ -35,16 +36,16 @@ def logout_warning(parent: str, owners: Callable[[], Iterable[int]]) -> str | No
     """
     uid = os.geteuid()
     place = os.path.realpath(parent)
-    if uid == 0 and lies_in(place, _SHARED) and _removes():
-        return _warning_of_others(list(islice(_who_may_log_out(owners()), _MOST_NAMED + 1)))
+    if uid == 0:
+        return _told_to_root(place, owners)
     if uid <= _LAST_SYSTEM_UID:
         return None
     if lies_in(place, _SHARED):
         what = f"what you have in the machine's {_SHARED}"
         if not _removes():
             return None
-    elif lies_in(place, f"/run/user/{uid}"):
-        what = f"what is in /run/user/{uid}"
+    elif lies_in(place, f"{_RUNTIME}/{uid}"):
+        what = f"what is in {_RUNTIME}/{uid}"
     else:
         return None
     if _asked(str(uid), "--property=Linger") != "Linger=no":
@@ -53,6 +54,20 @@ def logout_warning(parent: str, owners: Callable[[], Iterable[int]]) -> str | No
         f"{what} is removed when your last session there ends (by systemd's logind), also while a"
         " batch job reads it; after `loginctl enable-linger` it stays"
     )
+
+
+def _told_to_root(place: str, owners: Callable[[], Iterable[int]]) -> str | None:
+    if lies_in(place, _SHARED) and _removes():
+        return _warning_of_others(list(islice(_who_may_log_out(owners()), _MOST_NAMED + 1)))
+    user = place.removeprefix(f"{_RUNTIME}/").partition("/")[0]
+    if lies_in(place, _RUNTIME) and user.isdecimal() and _asked("--property=RemoveIPC"):
+        for name in _who_may_log_out((int(user),)):
+            return (
+                f"all that is in {_RUNTIME}/{user} is removed when the last session of {name} here"
+                " ends (by systemd's logind), whoever owns or reads it; after `loginctl"
+                f" enable-linger {name}` it stays, and a volume (--to-tmpfs) is left alone"
+            )
+    return None
 
 
 def _warning_of_others(users: list[str]) -> str | None:

@@ -212,6 +212,9 @@ def test_no_rate_is_enough_of_storage_that_loses_data() -> None:
     failing = measured(small=small_files(unreadable=3, fault="Input/output error"))
     assert judge(failing, parse_need("1")).verdict is Verdict.INVALID
     assert judge(measured(small=small_files(unreadable=3)), parse_need("1")).verdict is Verdict.PASS
+    too_slow = judge(failing, parse_need("1000000"))
+    assert too_slow.verdict is Verdict.FAIL, "what is known is not hidden by another fault"
+    assert [reason.code for reason in too_slow.invalid] == ["failing"]
 
 
 @pytest.mark.parametrize("load", [BUSY, HELD_UP])

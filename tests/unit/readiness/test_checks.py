@@ -54,7 +54,7 @@ def test_a_captured_host(case: Path) -> None:
 
 
 def test_of_a_user_that_nobody_made_it_is_told_which_volume_wants_it() -> None:
-    context = captured(FIXTURES / "HP003" / "fail-flags")
+    context = captured(FIXTURES / "HP003" / "pass")
     assert context.spec is not None
     (volume,) = context.spec.volumes
     volumes = (replace(volume, owner="nobody-of-that-name"),)

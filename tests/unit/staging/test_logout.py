@@ -98,6 +98,42 @@ def test_root_is_told_whose_copies_go_with_a_session(
     assert logout_warning("/mnt/volume", lambda: owners) is None
 
 
+@pytest.mark.parametrize(
+    ("place", "answers", "told"),
+    [
+        ("/run/user/54321/data", {"remove": "no"}, True),  # which is of /dev/shm alone
+        ("/run/user/54321", {"linger": "exit 1"}, True),
+        ("/run/user/54321", {"linger": "echo Linger=yes"}, False),
+        ("/run/user/0/data", {}, False),
+        ("/run/user/none", {}, False),
+        ("/run/users", {}, False),
+    ],
+)
+def test_root_is_told_whose_session_takes_all_in_its_directory_with_it(
+    place: str,
+    answers: dict[str, str],
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Whoever owns what root stages there."""
+    _logind(tmp_path, **answers)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="alice"))
+    said = logout_warning(place, lambda: {0})
+    assert ("when the last session of alice here ends" in (said or "")) is told
+    assert told or said is None
+
+
+def test_without_logind_no_session_takes_anything(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="alice"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert logout_warning("/run/user/54321", lambda: {0}) is None
+
+
 def test_of_many_who_linger_a_few_are_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hostprep.errors import Refused
+from hostprep.host.quota import QuotaLeft
 from hostprep.staging import preparing
 from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
@@ -381,6 +382,29 @@ def test_a_directory_has_what_statvfs_tells_of_its_file_system(
     found = (space.free_bytes, space.free_inodes, space.reserved_bytes, space.fstype)
     assert found == expected and space.where == "the file system of /"
     assert (space.needed_bytes, space.needed_inodes) == (4096 + 3 * 120, 3 + 16)
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        (QuotaLeft(MIB, None), "1.00 MiB free; 9.00 MiB are missing"),
+        (QuotaLeft(None, 2), "has 2 free"),
+        (QuotaLeft(1 << 60, 1 << 60), None),
+        (None, None),
+    ],
+)
+def test_a_directory_has_no_more_than_the_quota_leaves(
+    left: QuotaLeft | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most kernels that build this have none: tests/vm/test_quota.py is against a real one."""
+    files = CopyPlan(copied=Totals(files=3, bytes=10 * MIB, space_bytes=10 * MIB, entries=3))
+    monkeypatch.setattr(plans_space, "quota_left", lambda _path: left)
+    refusal = check_space(INTO_A_DIRECTORY, directory_space(INTO_A_DIRECTORY, files))
+    if told is None:
+        assert refusal is None
+    else:
+        assert refusal is not None and told in refusal.message
+        assert "this user's share, by quota" in refusal.message
 
 
 @pytest.mark.parametrize(
