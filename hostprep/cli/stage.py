@@ -137,7 +137,7 @@ def stage(
         found = [(os.getcwd() if source is None else source, None)]
     wait_for_answers((*([] if to is None else [to]), *(path for path, _ in found)), tell_of_waiting)
     volume = "" if to is not None else os.path.abspath(at or _volume_of(declared))
-    parent = volume if to is None else real_path(to)
+    parent = volume if to is None else real_path(to, writes=True)
     requests = []
     for path, spec_name in found:
         real = real_path(path)

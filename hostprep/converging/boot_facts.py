@@ -178,21 +178,21 @@ def _installed(directory: Path, unit: str) -> Installed:
     )
 
 
-def _without_links(path: str) -> str:
+def _without_links(path: str, *, writes: bool = False) -> str:
     """Return a path without symlinks; as it is where one of them is a stranger's.
 
     Of that the data set's own plan tells, and a service that was set up for it stages nothing: for
     it, a path that leads elsewhere is refused.
     """
     try:
-        return real_path(path)
+        return real_path(path, writes=writes)
     except Refused:
         return path
 
 
 def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
     source = _without_links(dataset.source)
-    parent = dataset.volume or _without_links(dataset.parent)
+    parent = dataset.volume or _without_links(dataset.parent, writes=True)
     source_mount, remote = _ground(source, feeder)
     try:
         live = read_live(dataset.volume) if dataset.volume else None

@@ -56,7 +56,7 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     def ask() -> tuple[str, str, str | None, str | None] | tuple[str, str | None]:
         try:
             source = real_path(spec.source)
-            parent = spec.volume or real_path(spec.parent)
+            parent = spec.volume or real_path(spec.parent, writes=True)
         except Refused as refusal:
             return refusal.message, refusal.hint
         wrong: dict[str, str] = {}

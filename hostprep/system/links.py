@@ -1,30 +1,40 @@
-"""Symlinks on the way to what a user named: whose they are counts where anybody may lay one."""
+"""Symlinks on the way to what a user named: whose they are counts where root follows them."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import stat
 
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.capabilities import unknown_uid
 from hostprep.system.accounts import trusted_users
+from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 
 _MOST_LINKS = 40  # as many as the kernel follows
 _ANYBODYS = stat.S_ISVTX | stat.S_IWOTH
+_NOBODYS_GROUP = 65534
+# For a server that has to say whether it lets somebody in; that it answers was seen before.
+_PATIENCE_SECONDS = 10.0
 
 
-def real_path(path: str) -> str:
+def real_path(path: str, *, writes: bool = False) -> str:
     """Return ``path`` without symlinks, absolute; what of it is missing as it is.
+
+    It is to be read by this run, or written to, where it ``writes``.
 
     Raises ``Refused`` where one of them is somebody else's, in a directory such as ``/tmp``: a name
     there that can be guessed may lead to what only root may read or write. Whose links are followed
     there: root's, this user's, those of who called sudo, and of whose directory it is. The kernel
     (``fs.protected_symlinks``) asks so of the last name of a path alone, and not where links are
-    read and not followed, as here. What is returned is what was looked at: it is not looked up
-    again, when it may lead elsewhere.
+    read and not followed, as here. And raises it where root would be led by a user's link, wherever
+    that lies, to where that user may not read, or write: a folder of one's own can be exchanged for
+    a link to what is another's before the next run. What is returned is what was looked at: it is
+    not looked up again, when it may lead elsewhere.
     """
     trusted, nobody = trusted_users(), unknown_uid()
+    strangers: dict[int, str] = {}  # each with a link of theirs that was followed
     # Not normalized: `..` leads out of where a symlink before it led to.
     start = path if path.startswith("/") else os.path.join(os.getcwd(), path)
     pending = start.split("/")[::-1]
@@ -54,9 +64,58 @@ def real_path(path: str) -> str:
                 " was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(there)} shows it",
             )
+        # In a user namespace the host's root may be unknown, whose links are as good as ours.
+        if os.geteuid() == 0 and found.st_uid not in trusted | {nobody}:
+            strangers.setdefault(found.st_uid, there)
         links += 1
         if links > _MOST_LINKS:  # who opens it is told so
             return os.path.join(there, *reversed(pending))
         here = "/" if leads_to.startswith("/") else here
         pending += leads_to.split("/")[::-1]
+    for uid, link in strangers.items():
+        if _is_closed_to(uid, here, os.W_OK if writes else os.R_OK):
+            use = "write to" if writes else "read"
+            raise Refused(
+                f"{link}, on the way to {path}, is a symlink of uid {uid}, and leads to {here},"
+                f" which that user may not {use}. Nothing was changed.",
+                f"name that, if it is what you mean; ls -ld {shlex.quote(link)} shows it",
+            )
     return here
+
+
+def _is_closed_to(uid: int, path: str, mode: int) -> bool:
+    """Whether a user may not enter the directory ``path``, or use it as ``mode`` says.
+
+    Of what is to be made there, the nearest directory that is there counts.
+    """
+    while mode == os.W_OK and not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if not os.path.lexists(path):
+        return False  # who opens it tells why
+
+    def ask() -> bool:
+        try:
+            account = pwd.getpwuid(uid)
+            group = account.pw_gid
+            groups = os.getgrouplist(account.pw_name, group)
+        except KeyError:
+            group, groups = _NOBODYS_GROUP, []
+        try:
+            os.setgroups(groups)
+            os.setresgid(group, -1, -1)
+            os.setresuid(uid, -1, -1)  # the one by which access(2) asks
+        except OSError:
+            return False  # root may not be anybody else, as in a container: nothing can be told
+        return not os.access(path, mode | os.X_OK)
+
+    try:
+        closed: bool = ask_in_child(ask, patience_seconds=_PATIENCE_SECONDS)
+    except NoAnswerInTime:
+        return False  # nor does it answer us
+    except QuestionFailed as error:  # that user can kill whoever asks in their name
+        raise HostprepError(
+            f"whether uid {uid}, whose symlink leads to {path}, may use that could not be found"
+            f" out: {error}; nothing was changed.",
+            "name the directory without that symlink",
+        ) from None
+    return closed

@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.links import real_path
 from hostprep.system.own_files import write_atomically
 
 _MOST_LINKS = 40  # as many as the kernel follows
@@ -27,14 +30,38 @@ def read_named(path: Path, most_bytes: int) -> bytes:
 
 
 def write_named(path: Path, content: bytes, *, durable: bool) -> None:
-    """Write a file that the user named. Raises ``OSError``.
+    """Write a file that the user named. Raises ``OSError``, and ``Refused`` as ``real_path`` does.
 
     A regular or new one as a whole, as ``write_atomically`` does. Anything else is written to and
     not replaced: ``/dev/null`` stays a device, ``/dev/stdout`` and the user's own symlinks lead on.
-    Those of others do not: in a directory of theirs they could have root write over any file. A
-    named pipe must have its reader, which is not waited for.
+    Those of others do not: in a directory of theirs they could have root write over any file. Nor
+    do they on the way to it, but to where they may write themselves. A named pipe must have its
+    reader, which is not waited for.
     """
     path, is_magic = _led_to(path)
+    with _held(path, is_magic=is_magic) as held:
+        try:
+            _write(held, content, is_magic=is_magic, durable=durable)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+
+
+@contextmanager
+def _held(path: Path, *, is_magic: bool) -> Iterator[Path]:
+    """Yield a path without symlinks by its directory as it is now, whatever is exchanged later."""
+    if is_magic or os.geteuid() != 0:
+        yield path
+        return
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    with closing_fd(os.open(path.parent, flags)) as folder:
+        by_descriptor = f"/proc/self/fd/{folder}"
+        if os.readlink(by_descriptor) != str(path.parent):
+            raise PermissionError(errno.EACCES, "its folder was exchanged meanwhile", str(path))
+        yield Path(by_descriptor, path.name)
+
+
+def _write(path: Path, content: bytes, *, is_magic: bool, durable: bool) -> None:
     try:
         replaceable = not is_magic and stat.S_ISREG(os.lstat(path).st_mode)
     except FileNotFoundError:
@@ -66,6 +93,7 @@ def _led_to(path: Path) -> tuple[Path, bool]:
     path leads to.
     """
     for _ in range(_MOST_LINKS):
+        path = Path(real_path(str(path.parent), writes=True), path.name)
         try:
             held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
+import stat
 from collections.abc import Sequence
 from typing import Any
 
+from hostprep.host.block import MADE_UP
+from hostprep.host.mounts import read_mounts
 from hostprep.loading.files import decoders
 from hostprep.loading.files.arrays import MAGIC, read_array
 from hostprep.units import GIB, format_bytes
 
 _IN_MEMORY = 64
 _MOST_BYTES = GIB
+# The open of a pipe would wait for a writer.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _REPEATS = 1000
 _MOST_BROKEN = 50
 
@@ -22,14 +28,25 @@ def read_whole(name: str) -> bytes:
     """Return a file's bytes, read in one go and unbuffered.
 
     ``OSError`` for one that is far larger than a sample: among small ones may lie an archive of
-    them all, for which there is no memory.
+    them all, for which there is no memory. And for what has no size to tell that by: a pipe or a
+    device in the place of a file that was listed, to which whoever owns the folder can lay a link,
+    and what the kernel makes up as it is read, some of which never ends, or is gone with it.
     """
-    with open(name, "rb", buffering=0) as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes > _MOST_BYTES:
-            why = f"it has {format_bytes(size_bytes)}, and is no sample that is read whole"
+    with open(os.open(name, _READ), "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_dev in _made_up():
+            raise OSError(errno.EINVAL, "it leads to no file of data", name)
+        if status.st_size > _MOST_BYTES:
+            why = f"it has {format_bytes(status.st_size)}, and is no sample that is read whole"
             raise OSError(errno.EFBIG, why, name)
         return file.readall()
+
+
+@functools.cache
+def _made_up() -> frozenset[int]:
+    """Return the devices of what the kernel makes up: they stay as long as this process may ask."""
+    numbers = (mount.device.split(":") for mount in read_mounts() if mount.fstype in MADE_UP)
+    return frozenset(os.makedev(int(major), int(minor)) for major, minor in numbers)
 
 
 class FileSamples:

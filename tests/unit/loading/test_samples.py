@@ -27,6 +27,7 @@ from hostprep.loading.files.samples import (
     collate_arrays,
     collate_tensors,
     in_memory,
+    read_whole,
 )
 from hostprep.loading.files.stages import time_stages
 from tests.unit.loading.making import picture
@@ -43,6 +44,21 @@ def test_decoders_agree_on_the_same_jpeg(decoder: str) -> None:
     ready = decoders.resize(image, 32, decoder)
     assert (ready.shape, ready.dtype) == ((3, 32, 32), np.float32)
     assert 0 <= ready.min() < ready.max() <= 1
+
+
+def test_what_took_the_place_of_a_file_since_it_was_listed_is_not_read(tmp_path: Path) -> None:
+    """Whoever owns the folder could have it wait for ever, or fill the memory."""
+    os.mkfifo(tmp_path / "pipe.bin")
+    (tmp_path / "endless.bin").symlink_to("/dev/zero")
+    (tmp_path / "made-up.bin").symlink_to("/proc/version")  # as /proc/kmsg, which it would empty
+    (tmp_path / "plain.bin").write_bytes(b"data")
+    (tmp_path / "z.bin").symlink_to("plain.bin")
+    names = [str(path) for path in sorted(tmp_path.iterdir())]
+    for name in names[:3]:
+        with pytest.raises(OSError, match="it leads to no file of data"):
+            read_whole(name)
+    assert read_whole(names[4]) == b"data"
+    assert FileSamples(names, "bytes", None, 32)[0] == b"data"  # the next that can be read
 
 
 @pytest.mark.skipif("opencv" not in decoders.installed(), reason="needs OpenCV")

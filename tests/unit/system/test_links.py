@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hostprep.cli.main import run
-from hostprep.errors import Refused
+from hostprep.converging.sources import real_paths
+from hostprep.errors import HostprepError, Refused
+from hostprep.spec import DatasetSpec
 from hostprep.system import links
+from hostprep.system.bounded import QuestionFailed
 from hostprep.system.links import real_path
+
+_needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+
+
+@pytest.fixture
+def entered_by_all() -> Iterator[Path]:
+    """Yield a folder that every user may enter, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def test_a_path_is_followed_as_the_system_does(
@@ -24,11 +41,12 @@ def test_a_path_is_followed_as_the_system_does(
         assert real_path(path) == os.path.realpath(path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+@_needs_root
 def test_a_link_of_somebody_else_where_everybody_may_lay_one_leads_nowhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    entered_by_all: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in /dev/shm, under the name of a user, where fs.protected_symlinks may be off."""
+    tmp_path = entered_by_all
     shared, secret, target = (tmp_path / name for name in ("shm", "secret", "fast"))
     for folder in (shared, secret):
         folder.mkdir()
@@ -45,10 +63,65 @@ def test_a_link_of_somebody_else_where_everybody_may_lay_one_leads_nowhere(
         assert run(["stage", str(source), "--to", str(parent)]) == 5
         assert "symlink of uid 65534" in capsys.readouterr().err
     assert os.listdir(secret) == ["key"] and not target.exists()
-    os.chown(shared, 65534, -1)  # whose directory it is may lead where they like
+    os.chown(shared, 65534, -1)  # whose directory it is may lead where they may go themselves
     assert real_path(str(link)) == str(secret)
     monkeypatch.setattr(links, "unknown_uid", lambda: 65534)  # nobody knows whose these are
     with pytest.raises(Refused):
+        real_path(str(link))
+
+
+@_needs_root
+def test_a_users_link_leads_root_nowhere_that_user_may_not_go(
+    entered_by_all: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the next run a user can put one in the place of a folder in their own home."""
+    home, closed, others = (entered_by_all / name for name in ("home", "closed", "others"))
+    for folder in (home, closed / "data", others):
+        folder.mkdir(parents=True)
+    os.chown(home, 65534, -1)
+    (closed / "data/key").write_bytes(b"not for all")
+    closed.chmod(0o700)
+    source, target = home / "data", home / "fast"
+    source.symlink_to(closed / "data")
+    target.symlink_to(others)
+    for link in (source, target):
+        os.chown(link, 65534, -1, follow_symlinks=False)
+
+    assert run(["stage", str(source), "--to", str(entered_by_all)]) == 5
+    assert "which that user may not read. Nothing was changed" in capsys.readouterr().err
+    assert run(["stage", str(closed / "data"), "--to", str(target / "new/er")]) == 5
+    assert "which that user may not write to. Nothing was changed" in capsys.readouterr().err
+    for spec in (
+        DatasetSpec("data", str(source), to=str(entered_by_all)),
+        DatasetSpec("data", str(entered_by_all), to=str(target)),
+    ):
+        with pytest.raises(Refused, match="which that user may not"):
+            real_paths(spec)
+    assert not (entered_by_all / "data").exists() and os.listdir(others) == []
+
+    closed.chmod(0o711)
+    assert real_path(str(source)) == str(closed / "data")
+    os.chown(others, 65534, -1)
+    assert real_path(str(target / "new/er"), writes=True) == str(others / "new/er")
+    assert real_path(str(target / "not/there")) == str(others / "not/there")  # who opens it tells
+    closed.chmod(0o700)
+    os.chown(source, 0, -1, follow_symlinks=False)  # what root has laid leads where it is meant to
+    assert real_path(str(source)) == str(closed / "data")
+
+
+@_needs_root
+def test_who_kills_the_one_that_asks_in_their_name_gains_nothing(
+    entered_by_all: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = entered_by_all / "data"
+    link.symlink_to("/root")
+    os.chown(link, 65534, -1, follow_symlinks=False)
+
+    def killed(*asked: object, **how: object) -> bool:
+        raise QuestionFailed("the child ended without an answer")
+
+    monkeypatch.setattr(links, "ask_in_child", killed)
+    with pytest.raises(HostprepError, match=r"could not be found out.*; nothing was changed"):
         real_path(str(link))
 
 

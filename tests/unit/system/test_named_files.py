@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hostprep.errors import Refused
 from hostprep.system import named_files
 from hostprep.system.named_files import read_named, write_named
 
@@ -63,6 +64,48 @@ def test_a_link_of_somebody_else_does_not_lead_what_is_written(tmp_path: Path) -
     assert (tmp_path / "kept").read_bytes() == b"as it was"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+def test_nor_does_one_on_the_way_to_it_lead_where_its_owner_may_not_write(tmp_path: Path) -> None:
+    """A folder of one's own, exchanged for a link before the next report."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/report").write_bytes(b"as it was")
+    reports = tmp_path / "reports"
+    reports.symlink_to("etc")
+    write_named(reports / "report", b"new", durable=False)  # by root's own link
+    os.chown(reports, 65534, -1, follow_symlinks=False)
+    with pytest.raises(Refused, match="symlink of uid 65534"):
+        write_named(reports / "report", b"newer", durable=False)
+    with pytest.raises(Refused, match="symlink of uid 65534"):
+        write_named(reports / "other", b"newer", durable=False)
+    assert os.listdir(tmp_path / "etc") == ["report"]
+    assert (tmp_path / "etc/report").read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes where others own what is above")
+def test_a_folder_that_is_exchanged_after_the_look_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports, others = tmp_path / "reports", tmp_path / "others"
+    for folder in (reports, others):
+        folder.mkdir()
+        (folder / "report").write_bytes(b"as it was")
+
+    def exchange() -> None:
+        reports.rename(tmp_path / "aside")
+        reports.symlink_to(others)
+
+    with monkeypatch.context() as patch:
+        after(patch, "fstat", reports / "report", exchange)
+        with pytest.raises(PermissionError, match="exchanged meanwhile"):
+            write_named(reports / "report", b"new", durable=False)
+    reports.unlink()
+    (tmp_path / "aside").rename(reports)
+    after(monkeypatch, "lstat", reports / "report", exchange)  # once it is held
+    write_named(reports / "report", b"new", durable=False)
+    assert (others / "report").read_bytes() == b"as it was"
+    assert (tmp_path / "aside/report").read_bytes() == b"new"
+
+
 def test_links_of_ones_own_lead_on_over_each_other_and_to_what_is_not_there_yet(
     tmp_path: Path,
 ) -> None:
@@ -89,13 +132,19 @@ def test_what_the_shell_opened_is_written_to(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").is_symlink()
 
 
-def after(monkeypatch: pytest.MonkeyPatch, name: str, then: Callable[[], object]) -> None:
-    """Have ``then`` happen once, right after the first call of a function of ``os``."""
+def after(
+    monkeypatch: pytest.MonkeyPatch, name: str, path: Path, then: Callable[[], object]
+) -> None:
+    """Have ``then`` happen once, right after a function of ``os`` was asked about ``path``."""
     call, done = getattr(named_files.os, name), []
 
-    def first(*words: Any, **more: Any) -> Any:
-        result = call(*words, **more)
-        if not done:
+    def first(asked: Any, *words: Any, **more: Any) -> Any:
+        result = call(asked, *words, **more)
+        if isinstance(asked, int):
+            about = os.readlink(f"/proc/self/fd/{asked}")
+        else:
+            about = os.path.realpath(os.path.dirname(asked)) + "/" + os.path.basename(asked)
+        if not done and about == str(path):
             done.append(then())
         return result
 
@@ -115,7 +164,7 @@ def test_what_is_exchanged_after_the_look_is_not_written_to(
         pipe.unlink()
         by(pipe, kept) if by is Path.symlink_to else by(kept, pipe)
 
-    after(monkeypatch, "lstat", exchange)
+    after(monkeypatch, "lstat", pipe, exchange)
     with pytest.raises(OSError):
         write_named(pipe, b"new", durable=False)
     assert kept.read_bytes() == b"as it was"
@@ -132,7 +181,7 @@ def test_a_link_that_is_exchanged_after_the_look_does_not_lead_anywhere(
         link.unlink()
         link.symlink_to("kept")
 
-    after(monkeypatch, "fstat", exchange)
+    after(monkeypatch, "fstat", link, exchange)
     write_named(link, b"new", durable=False)
     assert kept.read_bytes() == b"as it was"
     assert (tmp_path / "report").read_bytes() == b"new"
