@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from hostprep.errors import HostprepError
 from hostprep.system.bounded import NoAnswerInTime, hold_only, leave
-from hostprep.system.forking import fork
+from hostprep.system.forking import fork_for
 from hostprep.system.parent import end_with_parent
 
 # To take away what the work has made; a second Ctrl-C does not wait for it.
@@ -54,9 +54,7 @@ def work_apart(
     this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it tidies up.
     """
     ours, theirs = Pipe(duplex=False)
-    child = fork()
-    if child == 0:
-        _work(work, theirs)
+    child = fork_for(lambda: _work(work, theirs))
     theirs.close()
     ended = False
     try:
@@ -97,22 +95,19 @@ def _comes(pipe: Connection, seconds: float, halt_seconds: float) -> bool:
 
 
 def _work(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
-    """In the child: work, tell of it, and end without any clean-up of the parent's things."""
+    """In the child: work, and tell of it."""
+    hold_only(pipe.fileno())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent tells us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and when its terminal is closed, it ends
+    signal.signal(signal.SIGTERM, _stop)
+    end_with_parent(signal.SIGTERM)
     try:
-        hold_only(pipe.fileno())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent tells us
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and when its terminal is closed, it ends
-        signal.signal(signal.SIGTERM, _stop)
-        end_with_parent(signal.SIGTERM)
-        try:
-            said = _DONE, work(lambda told: pipe.send((_TOLD, told)))
-        except BaseException as error:
-            if not isinstance(error, HostprepError):
-                error.add_note(traceback.format_exc())
-            said = _FAILED, error
-        pipe.send(said)
-    finally:
-        os._exit(0)
+        said = _DONE, work(lambda told: pipe.send((_TOLD, told)))
+    except BaseException as error:
+        if not isinstance(error, HostprepError):
+            error.add_note(traceback.format_exc())
+        said = _FAILED, error
+    pipe.send(said)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
