@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from hostprep.errors import HostprepError
 from hostprep.system.bounded import NoAnswerInTime, hold_only, leave
+from hostprep.system.ending import ended_within
 from hostprep.system.forking import fork_for
 from hostprep.system.parent import end_with_parent
 
@@ -118,9 +119,4 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _interrupt(child: int) -> None:
     """Have the child tidy up and wait until it has, but not for ever."""
     os.kill(child, signal.SIGTERM)
-    deadline = time.monotonic() + _TIDYING_SECONDS
-    while time.monotonic() < deadline:
-        # Not taken from the process table: ``leave`` does that.
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            return
-        time.sleep(0.01)
+    ended_within(child, _TIDYING_SECONDS)
