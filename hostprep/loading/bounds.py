@@ -64,43 +64,17 @@ def bounds(
     how many give samples that no other one gives, None where all do. ``shared_bytes`` are those of
     a batch that it has in /dev/shm, None where that is all of them.
     """
-    found = []
-    shared_bytes = batch_bytes if shared_bytes is None else shared_bytes
-    ahead_bytes = prefetch_factor * batch_bytes
-    held_bytes = (worker_memory_bytes or 0) + ahead_bytes
-    if held_bytes:
-        main_bytes = host.ranks * main_memory_bytes
-        left_bytes = max(0, host.memory_available_bytes - main_bytes)
-        beside = f", less {format_bytes(main_bytes)} of main processes" if main_bytes else ""
-        found.append(
-            Bound(
-                Binding.MEMORY,
-                int(_MEMORY_SHARE * left_bytes / host.ranks // held_bytes),
-                f"half of the {format_bytes(host.memory_available_bytes)} that {host.memory_from}"
-                f" leaves{beside}, at {format_bytes(held_bytes)} a worker",
-            )
-        )
-    if host.shm_free_bytes is not None and shared_bytes:
-        in_shm = int(_SHM_SHARE * host.shm_free_bytes / host.ranks // shared_bytes)
-        found.append(
-            Bound(
-                Binding.SHARED_MEMORY,
-                max(0, (in_shm - _TAKEN_BATCHES) // prefetch_factor),
-                f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at"
-                f" {format_count(prefetch_factor, 'batch')} of {format_bytes(shared_bytes)}"
-                f" a worker and {_TAKEN_BATCHES} taken",
-            )
-        )
-    if host.descriptors_limit is not None:
-        spare = host.descriptors_limit - main_descriptors - DESCRIPTORS_OF_A_TRAINING
-        each = descriptors_of_a_worker(prefetch_factor, tensors_per_batch)
-        found.append(
-            Bound(
-                Binding.DESCRIPTORS,
-                max(0, spare // each),
-                f"{host.descriptors_limit} open files allowed, at {each} a worker",
-            )
-        )
+    found = [
+        _by_memory(
+            host, (worker_memory_bytes or 0) + prefetch_factor * batch_bytes, main_memory_bytes
+        ),
+        _by_shared_memory(
+            host, batch_bytes if shared_bytes is None else shared_bytes, prefetch_factor
+        ),
+        _by_descriptors(
+            host, descriptors_of_a_worker(prefetch_factor, tensors_per_batch), main_descriptors
+        ),
+    ]
     if batches is not None:
         found.append(Bound(Binding.LENGTH, batches, f"an epoch has {batches} batches"))
     if distinct_workers is not None:
@@ -111,7 +85,48 @@ def bounds(
                 "more workers give the same samples once more, or none",
             )
         )
-    return tuple(sorted(found, key=lambda bound: bound.workers))
+    return tuple(sorted(filter(None, found), key=lambda bound: bound.workers))
+
+
+def _by_memory(host: HostShare, held_bytes: int, main_memory_bytes: int) -> Bound | None:
+    """Return what memory allows of workers that hold so much each; None where that is nothing."""
+    if not held_bytes:
+        return None
+    main_bytes = host.ranks * main_memory_bytes
+    left_bytes = max(0, host.memory_available_bytes - main_bytes)
+    beside = f", less {format_bytes(main_bytes)} of main processes" if main_bytes else ""
+    return Bound(
+        Binding.MEMORY,
+        int(_MEMORY_SHARE * left_bytes / host.ranks // held_bytes),
+        f"half of the {format_bytes(host.memory_available_bytes)} that {host.memory_from}"
+        f" leaves{beside}, at {format_bytes(held_bytes)} a worker",
+    )
+
+
+def _by_shared_memory(host: HostShare, shared_bytes: int, prefetch_factor: int) -> Bound | None:
+    """Return what /dev/shm allows, for batches of so much there; None where nothing is needed."""
+    if host.shm_free_bytes is None or not shared_bytes:
+        return None
+    in_shm = int(_SHM_SHARE * host.shm_free_bytes / host.ranks // shared_bytes)
+    return Bound(
+        Binding.SHARED_MEMORY,
+        max(0, (in_shm - _TAKEN_BATCHES) // prefetch_factor),
+        f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at"
+        f" {format_count(prefetch_factor, 'batch')} of {format_bytes(shared_bytes)}"
+        f" a worker and {_TAKEN_BATCHES} taken",
+    )
+
+
+def _by_descriptors(host: HostShare, each: int, main_descriptors: int) -> Bound | None:
+    """Return what the limit of open files allows at ``each`` a worker; None without a limit."""
+    if host.descriptors_limit is None:
+        return None
+    spare = host.descriptors_limit - main_descriptors - DESCRIPTORS_OF_A_TRAINING
+    return Bound(
+        Binding.DESCRIPTORS,
+        max(0, spare // each),
+        f"{host.descriptors_limit} open files allowed, at {each} a worker",
+    )
 
 
 def main_descriptors(probes: Sequence[Probe]) -> int:

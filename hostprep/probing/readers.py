@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import errno
 import itertools
-import multiprocessing
 import os
 import signal
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from functools import partial
+from multiprocessing.connection import Connection, Pipe
 from multiprocessing.connection import wait as wait_for
-from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.probing.model import SLOWEST_BYTES_PER_S
 from hostprep.probing.pass_rates import Pass, Told, lasting, together
 from hostprep.system import page_cache
+from hostprep.system.bounded import leave
 from hostprep.system.descriptors import closing_fd
-from hostprep.system.forking import NoProcess
+from hostprep.system.forking import NoProcess, fork_for
 from hostprep.system.parent import die_with_parent
 from hostprep.units import MIB
 
@@ -57,24 +57,20 @@ def read_whole_files(
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
     patience = seconds + _PATIENCE_SECONDS + readers * BUFFER_BYTES / SLOWEST_BYTES_PER_S
-    # Forked, so that a start costs milliseconds; the children do nothing but read.
-    context = multiprocessing.get_context("fork")
+    # Forked here, so that a start costs milliseconds and all begin at one moment: ``ask_in_child``
+    # would wait for the one before it starts the next.
     begin = time.monotonic() + _START_DELAY_SECONDS
-    children: dict[Connection, tuple[int, Any]] = {}
+    children: dict[Connection, tuple[int, int]] = {}
     results: dict[int, Told] = {}
     try:
         for number, share in enumerate(shares):
             try:
-                ours, theirs = context.Pipe(duplex=False)
-                with theirs:
-                    child = context.Process(
-                        target=_reader,
-                        args=(theirs, share, at, begin, begin + seconds, begin + at_least_seconds),
-                        daemon=True,
-                    )
-                    child.start()
+                ours, theirs = Pipe(duplex=False)
             except OSError as error:
                 raise NoProcess(error) from None
+            until = begin + seconds, begin + at_least_seconds
+            with theirs:
+                child = fork_for(partial(_reader, theirs, share, at, begin, *until))
             children[ours] = number, child
         pending = set(children)
         while pending:
@@ -95,8 +91,7 @@ def read_whole_files(
     finally:
         for pipe, (_, child) in children.items():
             pipe.close()
-            child.terminate()
-            child.join(1)
+            leave(child)
     told = [results[number] for number in range(readers)]
     done = together(shares, told)
     return lasting(done, told) if at_least_seconds else done

@@ -25,6 +25,7 @@ from hostprep.probing.model import (
     FioRun,
     Measured,
     Settings,
+    SmallFiles,
     SmallRun,
     Target,
 )
@@ -84,38 +85,11 @@ def document(
 ) -> dict[str, Any]:
     """Return everything as plain data, the contract's fields first."""
     storage, small = measured.storage, measured.small
-    device = {
-        "class": judgement.storage_class.value,
-        "kernel_class": storage.storage_class.value,
-        "behaviour": judgement.behaviour.value,
-        "kernel_and_measurement_agree": judgement.agrees,
-        "reason": judgement.class_reason,
-        "disks": [disk.name for disk in storage.disks],
-        "chain": [asdict(entry) for entry in storage.devices],
-        "link": asdict(measured.link) | {"degraded": measured.link.degraded}
-        if measured.link
-        else None,
-        "health": {name: asdict(health) for name, health in measured.health},
-    }
     return {
-        "device": device,
+        "device": _device(measured, judgement),
         "sequential": _fio(measured.sequential, measured, "read"),
         "random_4k": _fio(measured.random, measured, "randread"),
-        "small_files": None
-        if small is None
-        else {
-            **_small(small.best),
-            "source": small.source,
-            "mean_bytes": round(small.mean_bytes),
-            "cold": [_small(run) for run in small.cold],
-            "cached": _small(small.cached) if small.cached else None,
-            "staged": _small(small.staged) if small.staged else None,
-            "cached_share": small.cached_share,
-            "metadata_cold": small.metadata_cold,
-            "stays_in_memory": small.stays_in_memory,
-            "unreadable": small.unreadable,
-            "empty": small.empty,
-        },
+        "small_files": _small_files(small) if small else None,
         "valid": not judgement.invalid,
         "invalid_reasons": [asdict(reason) for reason in judgement.invalid],
         "verdict": judgement.verdict.value,
@@ -150,6 +124,21 @@ def document(
     }
 
 
+def _device(measured: Measured, judgement: Judgement) -> dict[str, Any]:
+    storage, link = measured.storage, measured.link
+    return {
+        "class": judgement.storage_class.value,
+        "kernel_class": storage.storage_class.value,
+        "behaviour": judgement.behaviour.value,
+        "kernel_and_measurement_agree": judgement.agrees,
+        "reason": judgement.class_reason,
+        "disks": [disk.name for disk in storage.disks],
+        "chain": [asdict(entry) for entry in storage.devices],
+        "link": asdict(link) | {"degraded": link.degraded} if link else None,
+        "health": {name: asdict(health) for name, health in measured.health},
+    }
+
+
 def _fio(best: FioRun | None, measured: Measured, pattern: str) -> dict[str, Any] | None:
     if best is None:
         return None
@@ -160,6 +149,22 @@ def _fio(best: FioRun | None, measured: Measured, pattern: str) -> dict[str, Any
         "depth": best.depth,
         "latency_s": asdict(best.latency) if best.latency else None,
         **runs,
+    }
+
+
+def _small_files(small: SmallFiles) -> dict[str, Any]:
+    return {
+        **_small(small.best),
+        "source": small.source,
+        "mean_bytes": round(small.mean_bytes),
+        "cold": [_small(run) for run in small.cold],
+        "cached": _small(small.cached) if small.cached else None,
+        "staged": _small(small.staged) if small.staged else None,
+        "cached_share": small.cached_share,
+        "metadata_cold": small.metadata_cold,
+        "stays_in_memory": small.stays_in_memory,
+        "unreadable": small.unreadable,
+        "empty": small.empty,
     }
 
 

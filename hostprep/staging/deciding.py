@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
 from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
-from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.host.mounts import Mount, mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
 from hostprep.staging.failures import unstage_first
 from hostprep.staging.forbidding import empty_refusal, nested_refusal, ownership_refusal
@@ -76,15 +76,7 @@ def decide(
         stack.callback(os.close, published_fd)
     published = published_fd is not None
     mounts = read_mounts()
-    refusal = (
-        (moved_refusal(previous) if previous is not None else None)
-        or locked_refusal(request.parent)
-        or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
-        or nested_refusal(request, previous)
-        or ownership_refusal(request, previous, published_fd)
-        or empty_refusal(request, scan, previous, published)
-        or missing_refusal(request, scan, previous, mounts)
-    )
+    refusal = _refusal_before_planning(request, scan, previous, published_fd, mounts)
     files = (
         CopyPlan()
         if refusal is not None
@@ -134,6 +126,25 @@ def decide(
         started=started,
         seconds=seconds,
         refusal=refusal,
+    )
+
+
+def _refusal_before_planning(
+    request: StageRequest,
+    scan: Scan,
+    previous: Record | None,
+    published_fd: int | None,
+    mounts: Sequence[Mount],
+) -> Refused | None:
+    """Return the first rule that forbids the run before anything of it is planned, if one does."""
+    return (
+        (moved_refusal(previous) if previous is not None else None)
+        or locked_refusal(request.parent)
+        or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
+        or nested_refusal(request, previous)
+        or ownership_refusal(request, previous, published_fd)
+        or empty_refusal(request, scan, previous, published_fd is not None)
+        or missing_refusal(request, scan, previous, mounts)
     )
 
 

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from hostprep.errors import HostprepError
 from hostprep.system.bounded import NoAnswerInTime, hold_only, leave
-from hostprep.system.forking import fork
+from hostprep.system.ending import ended_within
+from hostprep.system.forking import fork_for
 from hostprep.system.parent import end_with_parent
 
 # To take away what the work has made; a second Ctrl-C does not wait for it.
@@ -54,9 +55,7 @@ def work_apart(
     this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it tidies up.
     """
     ours, theirs = Pipe(duplex=False)
-    child = fork()
-    if child == 0:
-        _work(work, theirs)
+    child = fork_for(lambda: _work(work, theirs))
     theirs.close()
     ended = False
     try:
@@ -97,22 +96,19 @@ def _comes(pipe: Connection, seconds: float, halt_seconds: float) -> bool:
 
 
 def _work(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
-    """In the child: work, tell of it, and end without any clean-up of the parent's things."""
+    """In the child: work, and tell of it."""
+    hold_only(pipe.fileno())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent tells us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and when its terminal is closed, it ends
+    signal.signal(signal.SIGTERM, _stop)
+    end_with_parent(signal.SIGTERM)
     try:
-        hold_only(pipe.fileno())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent tells us
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and when its terminal is closed, it ends
-        signal.signal(signal.SIGTERM, _stop)
-        end_with_parent(signal.SIGTERM)
-        try:
-            said = _DONE, work(lambda told: pipe.send((_TOLD, told)))
-        except BaseException as error:
-            if not isinstance(error, HostprepError):
-                error.add_note(traceback.format_exc())
-            said = _FAILED, error
-        pipe.send(said)
-    finally:
-        os._exit(0)
+        said = _DONE, work(lambda told: pipe.send((_TOLD, told)))
+    except BaseException as error:
+        if not isinstance(error, HostprepError):
+            error.add_note(traceback.format_exc())
+        said = _FAILED, error
+    pipe.send(said)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -123,9 +119,4 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _interrupt(child: int) -> None:
     """Have the child tidy up and wait until it has, but not for ever."""
     os.kill(child, signal.SIGTERM)
-    deadline = time.monotonic() + _TIDYING_SECONDS
-    while time.monotonic() < deadline:
-        # Not taken from the process table: ``leave`` does that.
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            return
-        time.sleep(0.01)
+    ended_within(child, _TIDYING_SECONDS)

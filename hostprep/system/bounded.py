@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hostprep.errors import HostprepError, failed_by_host
-from hostprep.system.forking import NoProcess, fork
+from hostprep.system.forking import NoProcess, fork_for
 from hostprep.system.interruption import INTERRUPTIONS
 
 
@@ -49,13 +49,11 @@ def ask_in_child(
     """
     reader, writer = os.pipe()
     try:
-        child = fork()
+        child = fork_for(lambda: _answer(question, writer, holding))
     except NoProcess:
         os.close(reader)
         os.close(writer)
         raise
-    if child == 0:
-        _answer(question, writer, holding)
     os.close(writer)
     said = bytearray()  # an answer of many megabytes comes in small pieces
     started = time.monotonic()
@@ -87,28 +85,25 @@ def ask_in_child(
 
 
 def _answer(question: Callable[[], Any], writer: int, holding: int | None) -> None:
-    """In the child: answer into the pipe and end without any clean-up of the parent's things."""
+    """In the child: answer into the pipe."""
+    hold_only(writer, *(() if holding is None else (holding,)))
+    for number in INTERRUPTIONS:
+        signal.signal(number, signal.SIG_DFL)
     try:
-        hold_only(writer, *(() if holding is None else (holding,)))
-        for number in INTERRUPTIONS:
-            signal.signal(number, signal.SIG_DFL)
-        try:
-            said = [True, question(), None]
-        except HostprepError as error:
-            said = [False, error.message, error.hint]
-        except BaseException as error:
-            words, hint = f"{error}" or type(error).__name__, None
-            if isinstance(error, OSError) and error.errno and error.strerror:
-                words = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-                known = failed_by_host(error)
-                hint = None if known is None else known.hint
-            said = [False, words, hint]
-        data = memoryview(json.dumps(said).encode())
-        while data:
-            data = data[os.write(writer, data) :]
-        os.close(writer)  # a thread that is stuck keeps the process, and the end of what was said
-    finally:
-        os._exit(0)
+        said = [True, question(), None]
+    except HostprepError as error:
+        said = [False, error.message, error.hint]
+    except BaseException as error:
+        words, hint = f"{error}" or type(error).__name__, None
+        if isinstance(error, OSError) and error.errno and error.strerror:
+            words = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+            known = failed_by_host(error)
+            hint = None if known is None else known.hint
+        said = [False, words, hint]
+    data = memoryview(json.dumps(said).encode())
+    while data:
+        data = data[os.write(writer, data) :]
+    os.close(writer)  # a thread that is stuck keeps the process, and the end of what was said
 
 
 def hold_only(*keep: int) -> None:

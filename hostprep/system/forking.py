@@ -1,8 +1,15 @@
-"""Starting a process of our own, where a limit may stand in the way."""
+"""Starting a process of our own, where a limit may stand in the way.
+
+Who only has a question asks it by ``bounded``, and work of many steps is done by ``apart``. What
+forks for itself has a reason: the workers of ``hostprep.staging`` take task after task, the readers
+of ``hostprep.probing`` begin all at once. What may not inherit this process's memory and threads
+(torch, CUDA, the user's loader) is a program of its own, started by ``run``.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from hostprep.errors import HostprepError, reading_hint
 
@@ -22,3 +29,17 @@ def fork() -> int:
         return os.fork()
     except OSError as error:
         raise NoProcess(error) from None
+
+
+def fork_for(work: Callable[[], object]) -> int:
+    """Have a child do ``work`` and end, and return its number; raises ``NoProcess`` as ``fork``.
+
+    It ends without any clean-up of this process's things, in silence whatever ``work`` raises.
+    """
+    child = fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child

@@ -21,6 +21,8 @@ from hostprep.system.held_signals import HeldSignals
 _ENDING_SECONDS = 2.0
 # For those that a command leaves to tidy up after it; what ignores us has no longer.
 _TIDYING_SECONDS = 0.5
+# How long who listens to a command is told nothing where it says nothing.
+_SILENT_SECONDS = 0.25
 
 _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _COLOURING = ("FORCE_COLOR", "PYTHON_COLORS")
@@ -211,8 +213,8 @@ class Running:
         self._errors = errors
         self._output: list[bytes] = []
 
-    def chunks(self, *, timeout_seconds: float, every_seconds: float = 0.25) -> Iterator[bytes]:
-        """Yield the output as it comes, and ``b""`` at least every ``every_seconds`` without any.
+    def chunks(self, *, timeout_seconds: float) -> Iterator[bytes]:
+        """Yield the output as it comes, and ``b""`` several times a second without any.
 
         Ends when the command has closed its output. Raises ``CommandFailed`` where that takes
         longer than ``timeout_seconds``.
@@ -226,7 +228,7 @@ class Running:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise CommandFailed(self.completed(), f"did not end in {timeout_seconds:.0f} s")
-                if not selector.select(min(left, every_seconds)):
+                if not selector.select(min(left, _SILENT_SECONDS)):
                     yield b""
                     continue
                 chunk = os.read(descriptor, 1 << 16)

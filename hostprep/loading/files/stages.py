@@ -39,6 +39,31 @@ class _Watch:
         return Stage(self.name, self.seconds / samples, self.cpu_seconds / samples)
 
 
+class _Collating:
+    """Times making batches of samples: whole ones, or where none got whole, what there is."""
+
+    def __init__(self, batch_size: int) -> None:
+        self._watch = _Watch("collate")
+        self._batch_size = batch_size
+        self._batch: list[Any] = []
+        self._samples = 0
+
+    def add(self, sample: Any) -> None:
+        self._batch.append(sample)
+        if len(self._batch) == self._batch_size:
+            self._collate()
+
+    def stage(self) -> Stage:
+        if not self._samples:
+            self._collate()
+        return self._watch.stage(self._samples)
+
+    def _collate(self) -> None:
+        self._watch.run(collate_arrays, self._batch)
+        self._samples += len(self._batch)
+        self._batch = []
+
+
 def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages:
     """Time reading (cold, warm, and as it is), decoding, resizing and collating of some files.
 
@@ -48,13 +73,11 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages
     """
     begin = time.perf_counter()
     watches = {
-        name: _Watch(name)
-        for name in ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
+        name: _Watch(name) for name in ("read_as_is", "read_cold", "read_warm", "decode", "resize")
     }
+    collating = _Collating(batch_size)
     unreadable = read_bytes = done = 0
     each: list[float] = []  # what a sample took, with the stages that make the model
-    batch: list[Any] = []
-    batches = 0
     problem = ""
     for number in range(len(samples) // 2 + 1):
         tried = done or unreadable >= _ENOUGH_UNREADABLE
@@ -80,19 +103,12 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages
             continue
         done += 1
         read_bytes += len(data)
-        batch.append(ready)
-        if len(batch) == batch_size:
-            watches["collate"].run(collate_arrays, batch)
-            batches += 1
-            batch = []
+        collating.add(ready)
     if not done:
         raise OwnLoaderWanted(
             f"no file could be read and decoded; the last was {problem}.",
             "what your own code makes of such files is measured by --loader",
         )
-    if not batches:
-        watches["collate"].run(collate_arrays, batch)
-    collated = batches * batch_size if batches else len(batch)
     storage, reason = _storage(samples.names[0])
     return Stages(
         kind=samples.kind,
@@ -102,9 +118,9 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages
         problem=problem,
         mean_file_bytes=round(read_bytes / done),
         sample_bytes=_size_bytes(ready),
-        stages=tuple(
-            watch.stage(collated if watch.name == "collate" else max(1, watch.runs))
-            for watch in watches.values()
+        stages=(
+            *(watch.stage(max(1, watch.runs)) for watch in watches.values()),
+            collating.stage(),
         ),
         storage=storage,
         storage_reason=reason,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hostprep.loading.files import stages as stages_module
 from hostprep.loading.files.listing import list_samples
 from hostprep.loading.files.samples import (
     FileSamples,
+    collate_arrays,
     read_whole,
 )
 from hostprep.loading.files.stages import time_stages
@@ -113,3 +115,23 @@ def test_an_archive_among_the_samples_is_not_read_into_memory(
     assert (stages.samples, stages.mean_file_bytes) == (1, 6)
     assert stages.unreadable and "all.bin: it has 101 B, and is no sample" in stages.problem
     assert samples[1] == b"sample"
+
+
+@pytest.mark.parametrize(("batch_size", "collated"), [(4, [4]), (3, [3, 3]), (10, [6])])
+def test_whole_batches_are_collated_and_what_there_is_only_without_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_size: int, collated: list[int]
+) -> None:
+    names = [str(tmp_path / f"{number}.bin") for number in range(10)]
+    for name in names:
+        Path(name).write_bytes(os.urandom(1000))
+    sizes: list[int] = []
+
+    def collating(batch: list[Any]) -> Any:
+        sizes.append(len(batch))
+        return collate_arrays(batch)
+
+    monkeypatch.setattr(stages_module, "collate_arrays", collating)
+    timed = time_stages(FileSamples(names, "bytes", None, 32), batch_size, 60.0)
+    assert (timed.samples, sizes) == (6, collated)
+    assert [stage.name for stage in timed.stages][-1] == "collate"
+    assert timed.stage("collate").seconds > 0

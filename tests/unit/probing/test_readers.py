@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -33,11 +32,11 @@ def test_readers_that_may_not_be_started_are_a_sentence(
         return fork()
 
     monkeypatch.setattr(os, "fork", limited)
-    before = set(multiprocessing.active_children())  # of other tests
+    before = _children()
     with pytest.raises(HostprepError, match="no further process could be started") as error:
         read_whole_files(names, 8, 5)
     assert error.value.hint is not None and "ulimit -u" in error.value.hint
-    assert not set(multiprocessing.active_children()) - before
+    assert not _children() - before
 
 
 @pytest.mark.parametrize("readers", [1, 3])

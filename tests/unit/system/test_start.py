@@ -119,9 +119,9 @@ def test_no_command_colours_what_is_parsed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_output_comes_while_the_command_runs() -> None:
-    script = "echo one; sleep 0.4; echo two; echo words >&2; exit 3"
+    script = "echo one; sleep 0.6; echo two; echo words >&2; exit 3"
     with start(["sh", "-c", script], wanted_for="test") as running:
-        chunks = list(running.chunks(timeout_seconds=10, every_seconds=0.1))
+        chunks = list(running.chunks(timeout_seconds=10))
         done = running.wait()
     assert chunks[0] == b"one\n"
     assert b"" in chunks
