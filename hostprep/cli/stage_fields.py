@@ -49,7 +49,7 @@ def plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any]:
         "order": plan.reading.order,
         "reason": plan.reading.reason,
         "needs_root": needs_root(plan),
-        "unwritable": unwritable(plan),
+        "unwritable": unwritable(plan) or (unkept(plan) or (None,))[0],
         "warnings": list(warnings),
         **({} if plan.refusal is None else {"error": error_fields(plan.refusal)}),
     }
@@ -80,6 +80,28 @@ def unwritable(plan: StagePlan) -> str | None:
         return None
     path = standing_directory(plan.request.parent)
     return None if may_access(path, os.W_OK | os.X_OK) else path
+
+
+def unkept(plan: StagePlan) -> tuple[str, str] | None:
+    """Return the directory of hostprep's own that this user may not write to, and its variable.
+
+    None where records and locks can be made, and where a run of this user's has none to make.
+    """
+    from hostprep.staging.record.records import folder
+    from hostprep.staging.target.place import standing_directory
+    from hostprep.system.access import may_access
+    from hostprep.system.state import run_dir
+
+    if plan.volume is not None or plan.nothing_to_do or plan.refusal is not None:
+        return None
+    for directory, variable in (
+        (folder(plan.request.name, plan.request.target), "HOSTPREP_STATE_DIR"),
+        (run_dir(), "HOSTPREP_RUN_DIR"),
+    ):
+        path = standing_directory(str(directory))
+        if not may_access(path, os.W_OK | os.X_OK):
+            return path, variable
+    return None
 
 
 def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
 from hostprep.cli.output import emit_text, printable, say, warn
 from hostprep.cli.plans import tell_of_root
-from hostprep.cli.stage_fields import unwritable, updates_roots
+from hostprep.cli.stage_fields import unkept, unwritable, updates_roots
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import read_mounts
@@ -155,6 +155,15 @@ def _show_rights(plan: StagePlan) -> None:
     if path := unwritable(plan):
         words = f"  root: this user may not write to {path}: run it with sudo, or choose another"
         emit_text(printable(words))
+    if lacking := unkept(plan):
+        path, variable = lacking
+        what = "records" if variable == "HOSTPREP_STATE_DIR" else "locks"
+        emit_text(
+            printable(
+                f"  {what}: this user may not write to {path}, where hostprep's go: export"
+                f" {variable}=DIR names another place for them"
+            )
+        )
 
 
 def conclude(

@@ -36,7 +36,7 @@ def cure_for_the_host(line: str) -> str | None:
         return "ulimit -S -n 65536"
     if _SHARED_MEMORY.search(line):
         return (
-            "make /dev/shm larger: mount -o remount,size=8G /dev/shm; in a container: docker run"
-            " --shm-size=8g or --ipc=host"
+            "make /dev/shm larger than `df -h /dev/shm` shows it: mount -o remount,size=SIZE"
+            " /dev/shm; in a container: docker run --shm-size=SIZE or --ipc=host"
         )
     return None

@@ -26,8 +26,8 @@ _DONE_WITHOUT_WORKERS = (
 )
 
 _CURES = {
-    Binding.SHARED_MEMORY: "make /dev/shm larger: mount -o remount,size=8G /dev/shm, or"
-    " docker run --shm-size=8g (or --ipc=host)",
+    Binding.SHARED_MEMORY: "make /dev/shm larger than `df -h /dev/shm` shows it:"
+    " mount -o remount,size=SIZE /dev/shm, or docker run --shm-size=SIZE (or --ipc=host)",
     Binding.DESCRIPTORS: CURE_DESCRIPTORS,
     Binding.PROCESSES: CURE_PROCESSES,
     Binding.MEMORY: "fewer workers, or a data set that keeps its index in numpy arrays and not in"

@@ -8,21 +8,18 @@ from collections.abc import Iterable
 from hostprep.loading.bounds import DOCKER_SHM_BYTES
 from hostprep.loading.model import FailedProbe, HostShare, Probe, Subject
 from hostprep.loading.recommendation import Bound, Hazard
-from hostprep.units import format_bytes, format_count
+from hostprep.units import GIB, format_bytes, format_count
 
 _FEW_DESCRIPTORS = 4096
 _MUCH_GROWTH_SHARE = 0.2
 _THREADS_OF_A_WORKER = 3
-_CURE_SHM = (
-    "mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host; in"
-    " Kubernetes an emptyDir of medium Memory on /dev/shm"
-)
+# What a cure for a small /dev/shm makes of it.
+_AMPLE_SHM_BYTES = 8 * GIB
 CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
 CURE_DESCRIPTORS = (
     "ulimit -S -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
 )
 _CURES = {
-    "shared_memory": _CURE_SHM,
     "descriptors": CURE_DESCRIPTORS,
     "memory": "fewer workers, a smaller batch, or more memory for this cgroup",
 }
@@ -61,7 +58,7 @@ def of_host(host: HostShare) -> tuple[Hazard, ...]:
                 "shm_small",
                 f"/dev/shm has {format_bytes(host.shm_size_bytes)}{docker}: a worker that finds it"
                 " full dies with a bus error.",
-                _CURE_SHM,
+                larger_shm(host),
             )
         )
     if host.descriptors_limit is not None and host.descriptors_limit < _FEW_DESCRIPTORS:
@@ -86,12 +83,32 @@ def of_host(host: HostShare) -> tuple[Hazard, ...]:
     return tuple(found)
 
 
-def of_bounds(wanted: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
+def larger_shm(host: HostShare) -> str:
+    """Return what makes /dev/shm larger, or has less wanted of it where it is large already.
+
+    A size of ours would make that one smaller, and how much RAM it may take nobody knows here.
+    """
+    size = host.shm_size_bytes
+    if size is None or size < _AMPLE_SHM_BYTES:
+        gibibytes = _AMPLE_SHM_BYTES // GIB
+        return (
+            f"mount -o remount,size={gibibytes}G /dev/shm; in a container: docker run"
+            f" --shm-size={gibibytes}g or --ipc=host; in Kubernetes an emptyDir of medium Memory on"
+            " /dev/shm"
+        )
+    return (
+        "fewer or smaller batches on their way (prefetch_factor, batch_size); or, where the RAM"
+        f" allows it, a /dev/shm of more than its {format_bytes(size)}:"
+        " mount -o remount,size=SIZE /dev/shm"
+    )
+
+
+def of_bounds(host: HostShare, wanted: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
     """Return which resources would not have borne the number of workers that the work wants."""
-    return _short("short", f"{format_count(wanted, 'worker')} would need", wanted, bounds)
+    return _short(host, "short", f"{format_count(wanted, 'worker')} would need", wanted, bounds)
 
 
-def of_setting(subject: Subject, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
+def of_setting(host: HostShare, subject: Subject, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
     """Return which resources do not bear what the loader is set to now.
 
     ``bounds`` are those at its own prefetch factor.
@@ -99,18 +116,21 @@ def of_setting(subject: Subject, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
     workers = subject.current_workers or 0
     now = f"as set now, {format_count(workers, 'worker')} with"
     words = f"{now} prefetch_factor={subject.prefetch_now} may need"
-    return _short("short_now", words, workers, bounds)
+    return _short(host, "short_now", words, workers, bounds)
 
 
-def _short(code: str, what: str, workers: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
+def _short(
+    host: HostShare, code: str, what: str, workers: int, bounds: Iterable[Bound]
+) -> tuple[Hazard, ...]:
+    cures = {**_CURES, "shared_memory": larger_shm(host)}
     return tuple(
         Hazard(
             f"{bound.binding}_{code}",
             f"{what} more than there is: {bound.reason}, {bound.workers} fit.",
-            _CURES[bound.binding],
+            cures[bound.binding],
         )
         for bound in bounds
-        if bound.workers < workers and bound.binding in _CURES
+        if bound.workers < workers and bound.binding in cures
     )
 
 
@@ -191,7 +211,7 @@ def of_probes(
             "workers_failed",
             failure.message,
             {
-                "shared_memory": _CURE_SHM,
+                "shared_memory": larger_shm(host),
                 "descriptors": CURE_DESCRIPTORS,
                 "processes": CURE_PROCESSES,
             }.get(failure.binding, "fewer workers, or more memory for this cgroup"),

@@ -79,7 +79,9 @@ def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError
     """Return what to say where the system does not let us have the lock file."""
     hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
     of_service = "RuntimeDirectory=NAME and Environment=HOSTPREP_RUN_DIR=%t/NAME"
-    if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
+    beside_records = path.parent == state_dir() / "lock"
+    # An ordinary user's; the records would fail next. One that was named does not move with them.
+    if beside_records and "HOSTPREP_RUN_DIR" not in os.environ:
         hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
         of_service = "StateDirectory=NAME and Environment=HOSTPREP_STATE_DIR=%S/NAME"
     if error.errno == errno.EROFS:
@@ -92,7 +94,7 @@ def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError
     if error.errno in (errno.EACCES, errno.ENOTCONN) and os.geteuid() == 0:
         hint = f"a user may have mounted something there: umount {shlex.quote(str(path))}"
     # A directory that was chosen may be root's, where sudo helps; the user's own is in HOME.
-    chosen = path.parent != state_dir() / "lock" or "HOSTPREP_STATE_DIR" in os.environ
+    chosen = not beside_records or "HOSTPREP_STATE_DIR" in os.environ
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0 and chosen:
         hint = f"run it with sudo; for a run of one's own, {hint}"
     return HostprepError(

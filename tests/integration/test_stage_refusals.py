@@ -737,6 +737,16 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     assert hostprep(*closed)["unwritable"] is None
     assert f"may not write to {safe_dir}: run it" in run_hostprep(*closed, prefix=NOBODY).stdout
     assert "sudo" not in run_hostprep(*closed).stdout
+    closed = ("stage", source, "--to", home / "copies", "--dry-run")
+    assert hostprep(*closed, prefix=NOBODY)["unwritable"] is None
+    for variable, what in (("HOSTPREP_STATE_DIR", "records"), ("HOSTPREP_RUN_DIR", "locks")):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv(variable, str(safe_dir / "closed/new"))
+            assert hostprep(*closed, prefix=NOBODY)["unwritable"] == str(safe_dir)
+            shown = run_hostprep(*closed, prefix=NOBODY)
+            assert f"  {what}: this user may not write to {safe_dir}, where" in shown.stdout
+            assert (shown.returncode, f"export {variable}=DIR" in shown.stdout) == (0, True)
+            assert hostprep(*closed)["unwritable"] is None
     shm = Path("/dev/shm", f"hostprep-test-{os.getpid()}")
     for folder in (source, source / "class-0/images"):
         folder.chmod(0o555)  # whose copies have to be moved and emptied all the same

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hostprep.loading.curve import Ceiling, hit_rates
+from hostprep.loading.hazards import larger_shm
 from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.measuring.variants import Variant, competed, is_ahead
 from hostprep.loading.model import Binding, HostShare
@@ -153,8 +154,7 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
         Binding.CPU: "do less for each sample: prepare once and store it, use faster libraries, or"
         " move augmentation to the GPU; beyond that more processors",
         Binding.MEMORY: "fewer bytes a sample, a smaller index in the data set, or more memory",
-        Binding.SHARED_MEMORY: "a larger /dev/shm: mount -o remount,size=8G /dev/shm, or docker"
-        " run --shm-size=8g",
+        Binding.SHARED_MEMORY: larger_shm(known.host),
         Binding.DESCRIPTORS: "ulimit -S -n 65536",
         Binding.LENGTH: "nothing: an epoch has no more batches than that",
         Binding.MAIN_PROCESS: "have workers do what the loader's class does with each batch in the"

@@ -51,8 +51,8 @@ def report_of(run: Run, mode: str) -> Report:
         recommendation=made,
         hazards=(
             *hazards.of_host(host),
-            *hazards.of_bounds(wanted, known.bounds),
-            *(() if subject is None else hazards.of_setting(subject, known.bounds_now)),
+            *hazards.of_bounds(host, wanted, known.bounds),
+            *(() if subject is None else hazards.of_setting(host, subject, known.bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),
             *hazards.of_probes(host, probes, run.failed, epoch),
         ),

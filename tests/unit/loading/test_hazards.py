@@ -55,8 +55,28 @@ def test_hosts_that_break_loaders() -> None:
 
 def test_bounds_are_hazards_only_for_who_wants_more() -> None:
     bounds = [Bound(Binding.SHARED_MEMORY, 1, "64 MiB"), Bound(Binding.LENGTH, 2, "short")]
-    assert codes(hazards.of_bounds(8, bounds)) == {"shared_memory_short"}
-    assert hazards.of_bounds(1, bounds) == ()
+    assert codes(hazards.of_bounds(share(), 8, bounds)) == {"shared_memory_short"}
+    assert hazards.of_bounds(share(), 1, bounds) == ()
+
+
+def test_no_cure_makes_a_large_shared_memory_smaller() -> None:
+    bounds = [Bound(Binding.SHARED_MEMORY, 1, "all that is free")]
+    failed = [FailedProbe(4, Binding.SHARED_MEMORY, "a worker died of a bus error.")]
+
+    def cures(size: int) -> list[str]:
+        host = share(shm_size_bytes=size)
+        loader = subject(8)
+        found = (
+            *hazards.of_bounds(host, 8, bounds),
+            *hazards.of_setting(host, loader, bounds),
+            *hazards.of_probes(host, (), failed, None),
+        )
+        return [hazard.cure for hazard in found]
+
+    small, large = cures(64 * MIB), cures(24 * GIB)
+    assert len(small) == len(large) == 3
+    assert all("remount,size=8G" in cure for cure in small)
+    assert all("more than its 24.0 GiB" in cure and "8G" not in cure for cure in large)
 
 
 class Holding:

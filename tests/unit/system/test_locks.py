@@ -63,9 +63,14 @@ def test_a_service_that_may_not_write_locks_is_told_how_it_may(
     assert hint.endswith("RuntimeDirectory=NAME and Environment=HOSTPREP_RUN_DIR=%t/NAME")
     # An ordinary user's lie beside the records, which would fail next.
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("HOSTPREP_RUN_DIR")
     told = lock_files.no_lock(tmp_path / "state/lock/a", OSError(errno.EROFS, "read-only"))
     hint = told.hint or ""
     assert hint.endswith("StateDirectory=NAME and Environment=HOSTPREP_STATE_DIR=%S/NAME")
+    # Unless they are there by a variable of their own, which keeps them there.
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(tmp_path / "state/lock"))
+    told = lock_files.no_lock(tmp_path / "state/lock/a", OSError(errno.ENOSPC, "full"))
+    assert (told.hint or "").endswith("moved with HOSTPREP_RUN_DIR")
 
 
 def a_link_to_a_file(path: Path) -> None:
