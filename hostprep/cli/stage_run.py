@@ -166,6 +166,7 @@ def _stage_one(
         from hostprep.cli.stage_fields import plan_fields, result_fields, warnings_of
         from hostprep.cli.stage_text import announce, conclude, show_stage_plan
         from hostprep.staging.bound import bound_of
+        from hostprep.staging.resuming import what_comes_of_it
         from hostprep.staging.shortfall import shortfall_of
         from hostprep.staging.stage import carry_out
 
@@ -187,9 +188,12 @@ def _stage_one(
         try:
             result = carry_out(plan, reporter)
         except KeyboardInterrupt:
-            hint = "the same command goes on with what was copied"
+            again = what_comes_of_it(request, in_ram=plan.in_ram)
+            hint = f"run the same command again: {again}"
             if not plan.published:  # else unstage would remove what is published as well
-                hint += f"; to remove that: hostprep unstage {shlex.quote(request.target)}"
+                hint += (
+                    f"; to remove what was copied: hostprep unstage {shlex.quote(request.target)}"
+                )
             raise Interrupted("interrupted.", hint) from None
         bound = bound_of(result, plan, usable_cpus())
     shortfall = shortfall_of(result, partial=request.partial)

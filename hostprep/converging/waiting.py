@@ -219,6 +219,8 @@ def _without_service(dataset: DatasetStatus) -> BootState:
     """Judge a data set that nothing stages by itself."""
     record = dataset.record
     if unwhole := not_whole(dataset):
+        if dataset.state == "unreachable":  # a status stands beside its target's path, this alone
+            return replace(unwhole, reason=f"{unwhole.reason} ({record.target})")
         return unwhole
     if dataset.state == "copying":
         return BootState(Stage.STAGING, dataset.reason)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from hostprep.staging.batches import BATCH_BYTES, pack_batches
+from hostprep.staging.files.copying import leads_out
 from hostprep.staging.model import READ_BACK, Differing, Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
@@ -62,21 +64,26 @@ def check_published(
 def check_written(
     source_fd: int,
     private: PrivateDir,
+    plan: CopyPlan,
     copied: Copied,
     processes: int,
     observer: Observer,
     copy_again: Callable[[CopyPlan], Copied],
     *,
     gentle: bool,
+    taken_up_alone: bool = False,
 ) -> None:
     """Read back from the disk all that was copied; what differs is copied once more.
 
-    What differs again is removed and added to the problems.
+    What differs again is removed and added to the problems. ``taken_up_alone``: of what is there
+    only what the ``plan`` takes up of an earlier run is read. Symlinks are compared as well: of one
+    that the disk did not take, a look shows no more than that it is there.
     """
-    wrong = dict(_check_private(private, processes, observer, gentle=gentle))
+    lines = plan.done_lines if taken_up_alone else None
+    wrong = dict(_check_private(private, processes, observer, gentle=gentle, lines=lines))
     if not wrong:
         return
-    _withdraw(wrong, private, copied)
+    _withdraw(wrong, private, plan, copied)
     again = CopyPlan()
     holes: dict[str, int] = {}
     with DirCache(source_fd) as source:
@@ -96,7 +103,7 @@ def check_written(
     observer.phase("copy", files=again.copied.files, size_bytes=again.copied.data_bytes)
     copied.add(copy_again(again))
     still = dict(_check_private(private, processes, observer, gentle=gentle, only=wrong))
-    _withdraw(still, private, copied)
+    _withdraw(still, private, plan, copied)
     copied.hole_bytes = max(0, copied.hole_bytes - sum(holes.get(path, 0) for path in still))
     for path, reason in still.items():
         copied.problems.append(Skipped(path, f"{READ_BACK}, it {reason}, twice", failed=True))
@@ -109,28 +116,36 @@ def _check_private(
     *,
     gentle: bool,
     only: Iterable[str] | None = None,
+    lines: Sequence[bytes] | None = None,
 ) -> list[tuple[str, str]]:
-    """Read what was copied, or ``only`` these paths of it; return what differs, with how."""
+    """Read what was copied, or ``only`` these paths of it; return what differs, with how.
+
+    ``lines`` are the records of what is to be read, None for those of the journals.
+    """
     journal = ManifestIndex(private.journals())
     wanted = None if only is None else _by_directory(only)
 
-    def lines() -> Iterator[tuple[str, list[Recorded]]]:
+    def known() -> Iterator[tuple[str, list[Recorded]]]:
         """Yield directory by directory: the records of all at once take 800 bytes a file."""
+        if lines is not None:
+            yield from map(decode_line, lines)
+            return
         for path in journal.directories() if wanted is None else wanted:
             found = journal.records(path).items()
-            yield path, [known for name, known in found if wanted is None or name in wanted[path]]
+            yield path, [each for name, each in found if wanted is None or name in wanted[path]]
 
     with closing(journal), DirCache(private.tree_fd, limit=_OPEN_AT_ONCE) as tree:
         to_read = partial(_data_bytes, tree)
         # From the journals, which have what an interrupted run copied and did not read back too.
         files = size_bytes = 0
-        for directory, records in lines():
-            for record in filter(_is_hashed, records):
+        for directory, records in known():
+            for record in filter(_may_be_compared, records):
                 files += 1
                 size_bytes += to_read(directory, record)
         observer.phase("verify", files=files, size_bytes=size_bytes)
         job = Job(private.tree_fd, private.tree_fd, gentle=gentle, looks_only=True)
-        wrong = _check(job, lines(), ("target",), processes, observer, to_read=to_read)
+        where = ("target",)
+        wrong = _check(job, known(), where, processes, observer, links=True, to_read=to_read)
         return [(each.path, each.reason) for each in wrong]
 
 
@@ -170,6 +185,10 @@ def _is_hashed(record: Recorded) -> bool:
     return record.kind == "f" and bool(record.content)
 
 
+def _may_be_compared(record: Recorded) -> bool:
+    return _is_hashed(record) or (record.kind == "l" and bool(record.content))
+
+
 def _by_directory(paths: Iterable[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in paths:
@@ -178,8 +197,12 @@ def _by_directory(paths: Iterable[str]) -> dict[str, set[str]]:
     return found
 
 
-def _withdraw(paths: Container[str], private: PrivateDir, copied: Copied) -> None:
-    """Take copies out of the private tree, its journals and the digest again."""
+def _withdraw(paths: Container[str], private: PrivateDir, plan: CopyPlan, copied: Copied) -> None:
+    """Take copies out of the private tree, its journals, the sums and the digest again.
+
+    What the ``plan`` takes up of an earlier run is in its own sums; that run had verified it.
+    """
+    taken_up = _not_taken_up(paths, plan)
     lines = []
     with (
         closing(ManifestIndex(private.journals())) as journal,
@@ -194,13 +217,41 @@ def _withdraw(paths: Container[str], private: PrivateDir, copied: Copied) -> Non
                     continue
                 # A run that was killed while it published has closed it to its owner already.
                 os.unlink(record.name, dir_fd=writable(tree.fd(directory)))
+                if path in taken_up:
+                    continue
                 copied.files -= 1
                 copied.bytes -= record.size
+                if record.kind == "l" and leads_out(directory, record.content or ""):
+                    copied.outward -= 1
+                    copied.outward_named = [each for each in copied.outward_named if each != path]
                 term = digest.entry_term(record.kind, path, record.content)
                 copied.digest_sum = digest.subtract(copied.digest_sum, term)
             if kept:
                 lines.append(encode_line(directory, kept))
     private.replace_journals(lines)
+
+
+def _not_taken_up(paths: Container[str], plan: CopyPlan) -> set[str]:
+    """Have the ``plan`` take up none of ``paths``, and return those that it would have."""
+    found = set()
+    for index, (directory, records) in enumerate(map(decode_line, plan.done_lines)):
+        kept = [each for each in records if join(directory, each.name) not in paths]
+        if len(kept) == len(records):
+            continue
+        plan.done_lines[index] = encode_line(directory, kept)
+        for record in records:
+            path = join(directory, record.name)
+            if path not in paths:
+                continue
+            found.add(path)
+            plan.resumed += Totals(-1, -record.size, 0, -1)
+            term = digest.entry_term(record.kind, path, record.content)
+            plan.digest_sum = digest.subtract(plan.digest_sum, term)
+    if found:  # their hard links are to what is copied now
+        plan.links = [
+            replace(link, kept=None) if link.primary in found else link for link in plan.links
+        ]
+    return found
 
 
 def _check(
@@ -218,11 +269,7 @@ def _check(
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
         for directory, records in lines:
-            known = [
-                each
-                for each in records
-                if _is_hashed(each) or (links and each.kind == "l" and each.content)
-            ]
+            known = [*filter(_may_be_compared if links else _is_hashed, records)]
             for some in _portions(known):
                 payload = [(each.kind, each.name, each.size, each.content) for each in some]
                 total = sum(to_read(directory, record) for record in some)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 
-from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
-from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
+from hostprep.errors import OF_A_DISK, HostprepError, Refused, UsageError, reading_hint
+from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import Mount, mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
@@ -32,11 +32,13 @@ from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import Record, load_record, manifest_of, staged_in
+from hostprep.staging.resuming import begins_anew, is_in_ram
 from hostprep.staging.source.opening import is_served, patience_for
 from hostprep.staging.source.reading import choose_reading
 from hostprep.staging.source.sampling import Sample, take_sample, take_sample_apart
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.source.submounts import missing_refusal, submounts
+from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import (
     locked_refusal,
     moved_refusal,
@@ -122,7 +124,7 @@ def decide(
         submounts=submounts(request.source, scan, mounts),
         served=served,
         published=published,
-        in_ram=volume is not None or _in_ram(request.parent),
+        in_ram=volume is not None or is_in_ram(request.parent),
         started=started,
         seconds=seconds,
         refusal=refusal,
@@ -274,11 +276,10 @@ def _plan_files(
         if published_fd is not None and previous is not None:
             manifest = manifest_of(previous)
         stack.callback(manifest.close)
-        # By which an interrupted run's copies would be taken up, their source not read again. A
-        # disk may not have all of them, and of those without a hash no look would show it.
-        in_ram = request.volume_size_bytes is not None or _in_ram(request.parent)
-        unread = request.verify is Verify.NONE and not in_ram
-        journal = ManifestIndex([] if request.full_check or unread else journals)
+        # By which an interrupted run's copies would be taken up, their source not read again.
+        in_ram = request.volume_size_bytes is not None or is_in_ram(request.parent)
+        anew = begins_anew(request.verify, full_check=request.full_check, in_ram=in_ram)
+        journal = _journal_of(request, [] if anew else journals, observer)
         stack.callback(journal.close)
 
         storage_class = locate(request.parent).storage_class
@@ -310,6 +311,26 @@ def _plan_files(
         return found
 
 
+def _journal_of(request: StageRequest, paths: list[str], observer: Observer) -> ManifestIndex:
+    """Return what an interrupted run put down, nothing where its disk does not give it back.
+
+    It would not at any later run either: the copies are made anew then.
+    """
+    try:
+        return ManifestIndex(paths)
+    except OSError as error:
+        where = f"{request.parent.rstrip('/')}/{private_name(request.name)}"
+        if error.errno not in OF_A_DISK:
+            error.filename = where  # and not that of a descriptor
+            with _target_read(request):
+                raise
+        observer.note(
+            f"what an interrupted run put down in {where} cannot be read ({error.strerror}): all"
+            " that it did not publish is copied anew"
+        )
+        return ManifestIndex([])
+
+
 def _plan_again(
     plan: Callable[[frozenset[str]], CopyPlan], read: Set[str], suspect: set[str]
 ) -> CopyPlan:
@@ -321,9 +342,3 @@ def _plan_again(
         suspect |= unread
         found = plan(frozenset(suspect))
     return found
-
-
-def _in_ram(path: str) -> bool:
-    """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
-    mount = mount_containing(os.path.realpath(path), read_mounts())
-    return mount is not None and mount.fstype in IN_MEMORY

@@ -22,6 +22,7 @@ from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processor_time import ProcessorMeter
+from hostprep.staging.resuming import GOES_ON, KEPT
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
 from hostprep.system.flushing import flush_file_system
@@ -119,11 +120,13 @@ def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Obser
             check_written(
                 plan.source_fd,
                 private,
+                plan.files,
                 copied,
                 plan.reading.processes,
                 observer,
                 copy_again,
                 gentle=plan.request.gentle,
+                taken_up_alone=plan.request.verify is not Verify.READBACK,
             )
 
 
@@ -148,24 +151,20 @@ def sync_file_system(descriptor: int, so_far: str) -> None:
 def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
     if error.errno == errno.EDQUOT:
         return HostprepError(
-            "the disk quota at the target is used up; nothing was published, and the copies so far"
-            " are kept.",
+            f"the disk quota at the target is used up; nothing was published{KEPT}.",
             "have it raised (`quota -s` shows it, for a project `repquota -P`, on Btrfs `btrfs"
-            " qgroup show`), or make room, and run the same command again: it goes on with the"
-            " copies",
+            f" qgroup show`), or make room, and run the same command again: {GOES_ON}",
         )
     if error.errno == errno.ENOSPC and lacks_inodes(private.fd):
         return HostprepError(
-            "the target has no inode left for another file; nothing was published, and the copies"
-            " so far are kept.",
+            f"the target has no inode left for another file; nothing was published{KEPT}.",
             "remove files there, or give it more inodes (a volume of --to-tmpfs gets them by"
-            " itself), and run the same command again: it goes on with the copies",
+            f" itself), and run the same command again: {GOES_ON}",
         )
     if error.errno == errno.ENOSPC:
         return HostprepError(
-            "the target is full; nothing was published, and the copies so far are kept.",
-            "make room or give the volume a larger size and run the same command again: it goes on"
-            " with the copies",
+            f"the target is full; nothing was published{KEPT}.",
+            f"make room or give the volume a larger size and run the same command again: {GOES_ON}",
         )
     if error.errno == errno.ENOMEM:
         return HostprepError(f"{MEMORY_RAN_OUT}; nothing was published.", MEMORY_HINT)
@@ -175,7 +174,7 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
             "raise `ulimit -n`, or use --readers 1",
             spec_hint="raise `ulimit -n`",
         )
-    hint = "run the same command again: it goes on with the copies"
+    hint = f"run the same command again: {GOES_ON}"
     if error.errno in DISK_FAILS:  # of the target for the most part: ext4 is read-only after one
         hint = f"`dmesg` tells what became of the disk or the server: mend that and {hint}"
     return HostprepError(f"copying failed: {error.reason}; nothing was published.", hint)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from hostprep.errors import OF_A_DISK, HostprepError, NoRoom, Refused, without_claim
 from hostprep.staging.model import LET_CHOWN, NO_CHOWN, StageRequest
+from hostprep.staging.resuming import GOES_ON
 from hostprep.system.bounded import QuestionFailed
 from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
@@ -57,7 +58,7 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
     where = ""
     if name:
         where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
-    hint = "mend that and run the same command again: it goes on with what was copied"
+    hint = f"mend that and run the same command again: {GOES_ON}"
     records = f"{state_dir()}/"
     # Or a directory above, which is the one to be named where they could not be made.
     if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
@@ -65,7 +66,7 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
     elif error.strerror == NO_CHOWN:
-        hint = f"{LET_CHOWN} and run the same command again: it goes on with what was copied"
+        hint = f"{LET_CHOWN} and run the same command again: {GOES_ON}"
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
     elif error.errno in DISK_FAILS:

@@ -305,7 +305,8 @@ class StageResult:
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the
     beginning; None where nothing was copied. ``copied_hole_bytes`` are those of ``copied_bytes``
-    that the source's files have in holes.
+    that the source's files have in holes. ``begins_anew`` is the option with which the next run
+    takes up nothing that this one did not publish; None where it does.
     """
 
     dataset: str
@@ -338,6 +339,7 @@ class StageResult:
     full_check: bool = False
     differing: tuple[Differing, ...] = ()
     copied_hole_bytes: int = 0
+    begins_anew: str | None = None
 
     @property
     def copied_data_bytes(self) -> int:

@@ -18,6 +18,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.record.manifest import decode_line
 from hostprep.staging.record.records import Record, folder, folder_of, save_record
+from hostprep.staging.resuming import begins_anew
 from hostprep.staging.target.place import place_on_disk
 from hostprep.staging.tasks import Copied
 from hostprep.system.trees import join
@@ -106,11 +107,18 @@ def _keeps_a_file(files: CopyPlan) -> bool:
 
 
 def still_there(plan: StagePlan) -> Record | None:
-    """Return the record where nothing is to be done: a full check is as good as reading back."""
+    """Return the record where nothing is to be done: a full check is as good as reading back.
+
+    What ended an earlier run is over.
+    """
     previous, request = plan.previous, plan.request
-    if previous is None or previous.verify != Verify.INFLIGHT or not plan.files.full_check:
+    if previous is None:
+        return None
+    read = replace(previous, failure=None)
+    if previous.verify == Verify.INFLIGHT and plan.files.full_check:
+        read = replace(read, verify=Verify.READBACK.value, verified_at=time.time())
+    if read == previous:
         return previous
-    read = replace(previous, verify=Verify.READBACK.value, verified_at=time.time())
     if folder_of(previous) == folder(request.name, request.target):  # else it is the machine's
         with contextlib.suppress(OSError):  # a full disk: then it stays hashed in flight
             save_record(read, durable=not plan.in_ram)
@@ -165,6 +173,7 @@ def result_of(
         volume=live,
         full_check=files.full_check,
         differing=files.differing,
+        begins_anew=begins_anew(request.verify, full_check=request.full_check, in_ram=plan.in_ram),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from hostprep.errors import HostprepError
 from hostprep.staging.model import CURES, Skipped, StageResult
+from hostprep.staging.resuming import NEXT_BEGINS_ANEW
 from hostprep.units import format_count
 
 
@@ -31,9 +32,13 @@ def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
             f"{cure} and run the same command again, or accept it: --partial",
         )
     else:
+        kept, rest = "what was copied is kept for the next run", "--partial"
+        if option := result.begins_anew:
+            kept = f"with {option} the next run copies all of that anew"
+            rest = f"--partial, so that later runs keep it; else {NEXT_BEGINS_ANEW[option]}"
         error = HostprepError(
-            f"{what}, so nothing was published; what was copied is kept for the next run.",
-            f"{cure} and run the same command again, or publish the rest: --partial",
+            f"{what}, so nothing was published; {kept}.",
+            f"{cure} and run the same command again, or publish the rest: {rest}",
             spec_hint=f"{cure} and run the same command again",
         )
     error.code = "incomplete"

@@ -24,6 +24,7 @@ from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import ClosedManifest, Record, all_records, manifest_of
+from hostprep.staging.resuming import begins_anew, is_in_ram
 from hostprep.staging.source.opening import is_served, open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
@@ -146,12 +147,25 @@ def _state(record: Record) -> tuple[str, str, str | None]:
 
 def _cut_short(record: Record) -> tuple[str, str | None]:
     """Return what to say of a run that did not get to its end, and what helps."""
-    helps = _in_the_way(record)
+    helps, again = _in_the_way(record), _what_comes_of_it(record)
     if record.failure is None:
-        return "a run did not get to its end; the same `hostprep stage` goes on", helps
+        return f"a run did not get to its end; {again}", helps
     if any(words in record.failure for words in map(os.strerror, DISK_FAILS)):
         helps = helps or f"{SEE_DMESG}: mend that and run the same command again"
-    return f"a run failed ({record.failure}); the same `hostprep stage` goes on", helps
+    return f"a run failed ({record.failure}); {again}", helps
+
+
+def _what_comes_of_it(record: Record) -> str:
+    """Return what the run after one that was cut short does with its copies."""
+    same = "the same `hostprep stage`"
+    if record.phase == "updating" or os.path.isdir(record.target):
+        return f"{same} goes on"  # with the update
+    if record.boot_id != boot_id():
+        return f"{same} copies all anew, as the machine was rebooted since"
+    in_ram = record.volume is not None or is_in_ram(os.path.dirname(record.target))
+    if option := begins_anew(record.verify, in_ram=in_ram):
+        return f"with {option} {same} copies all anew"
+    return f"{same} goes on"
 
 
 def _closed(target: str) -> str | None:

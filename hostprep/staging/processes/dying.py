@@ -6,14 +6,14 @@ import signal
 
 from hostprep.errors import HostprepError
 from hostprep.staging.processes.channel import OUT_OF_MEMORY
+from hostprep.staging.resuming import GOES_ON
 from hostprep.system.ending import how_it_ended
 
 MEMORY_RAN_OUT = "memory ran out in a worker process"
 MEMORY_HINT = (
-    "free some, or raise the limit (`ulimit -v`), and run the same command again: it goes on with"
-    " the copies"
+    f"free some, or raise the limit (`ulimit -v`), and run the same command again: {GOES_ON}"
 )
-_AGAIN = "run the same command again: it goes on with the work"
+_AGAIN = f"run the same command again: {GOES_ON}"
 _KEPT_IN_RAM = (
     ". Until then the memory keeps what was copied: where no more can be had, `hostprep unstage` of"
     " the target frees it, with all that was staged there"
@@ -35,7 +35,7 @@ def death(code: int | None, ran_out: str | None, *, in_ram: bool) -> Died:
     message = f"a worker process was ended{how} before all was done"
     if code != -signal.SIGKILL:
         return Died(f"{message}.", _AGAIN)
-    hint = "often that means that memory ran out (see dmesg); the next run takes up the work"
+    hint = f"often that means that memory ran out (see dmesg); {_AGAIN}"
     if ran_out is not None:
         message += f": {ran_out}, and the kernel killed it"
         hint = f"free some, and {_AGAIN}"

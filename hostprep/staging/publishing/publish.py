@@ -15,6 +15,7 @@ from hostprep.staging.observer import Count, Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.known import Known
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
+from hostprep.staging.resuming import GOES_ON
 from hostprep.staging.target.owned import IN_THE_WAY
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
@@ -99,7 +100,7 @@ def check_places(
                 f"{path} of the source and {other} on the target are one and the same name to its"
                 " file system; nothing was published.",
                 f"move {other} away, or rename {path} in the source, and run the same command"
-                " again: the copies are kept",
+                f" again: {GOES_ON}",
             )
         return other is not None
 
@@ -189,7 +190,7 @@ def publish_update(
             if inodes is not None and inodes.get(directory, inode) != inode:
                 raise HostprepError(
                     f"{exchanged(directory)}.",
-                    "move it away and run the same command again: the copies are kept",
+                    f"move it away and run the same command again: {GOES_ON}",
                 )
             for some, known in manifest.of(directory, names):
                 versions, promised = known.versions(), known.promised()
@@ -325,7 +326,7 @@ def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
 def _appeared(path: str) -> HostprepError:
     return HostprepError(
         f"{path} appeared on the target while it was staged; it was left alone.",
-        "move it away and run the same command again: the copies are kept",
+        f"move it away and run the same command again: {GOES_ON}",
     )
 
 

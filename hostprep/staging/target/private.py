@@ -68,7 +68,11 @@ class PrivateDir:
         fresh = f"journal.resumed.{os.urandom(4).hex()}"
         os.rename("resumed", fresh, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         for name in old:
-            os.unlink(name, dir_fd=self.fd)
+            try:
+                os.unlink(name, dir_fd=self.fd)
+            except OSError as error:  # a damaged file system keeps it even from being removed
+                error.filename = f"{self.name}/{name}"
+                raise
 
     def remove(self) -> bool:
         """Remove everything in it, and itself; return False where its name is another's by now."""

@@ -74,7 +74,10 @@ def test_what_was_written(read: list[str], tmp_path: Path) -> None:
         ) -> None:
             told.append((name, files, size_bytes))
 
-    check_written(parent_fd, private, Copied(), 1, Told(), lambda plan: Copied(), gentle=False)
+    nothing = CopyPlan()
+    check_written(
+        parent_fd, private, nothing, Copied(), 1, Told(), lambda plan: Copied(), gentle=False
+    )
     private.close()
     os.close(parent_fd)
     assert len(read) in (2, 3) and told == [("verify", 9, 9)]
@@ -130,7 +133,7 @@ def test_holes_of_what_is_copied_again_count_once(
 
     first = Copied(2, (1 << 20) + 5, (1 << 20) + 3)  # beside another file
     copy(CopyPlan())
-    check_written(source_fd, private, first, 1, Silent(), copy, gentle=False)
+    check_written(source_fd, private, CopyPlan(), first, 1, Silent(), copy, gentle=False)
     for descriptor in (source_fd, parent_fd):
         os.close(descriptor)
     private.close()
@@ -154,7 +157,7 @@ def test_what_differs_and_is_gone_from_the_source_by_then_is_told(
         return Copied()
 
     copied = Copied(1, 5)
-    check_written(source_fd, private, copied, 1, Silent(), copy, gentle=False)
+    check_written(source_fd, private, CopyPlan(), copied, 1, Silent(), copy, gentle=False)
     assert [(each.path, each.failed) for each in copied.problems] == [("gone", True)]
     assert (copied.files, copied.bytes) == (0, 0) and os.listdir(private.tree_fd) == []
     with closing(ManifestIndex(private.journals())) as journal:

@@ -67,7 +67,7 @@ def test_where_the_target_became_read_only_in_mid_copy_the_kernels_log_is_named(
     assert read_only.hint is not None and "`dmesg`" in read_only.hint
     other = _explain(TaskFailed(errno.EACCES, "Permission denied"), private)
     os.close(descriptor)
-    assert other.hint == "run the same command again: it goes on with the copies"
+    assert other.hint == "run the same command again: it goes on with what was copied"
 
 
 def test_a_plan_names_the_target_that_a_failing_disk_keeps_it_from_reading() -> None:

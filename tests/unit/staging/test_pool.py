@@ -177,9 +177,13 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
 @pytest.mark.parametrize(
     ("number", "said", "hint"),
     [
-        (signal.SIGTERM, "by SIGTERM", "goes on with the work"),
-        (signal.SIGKILL, "by SIGKILL", "see dmesg); the next run takes up the work. Until then"),
-        (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "goes on with the work"),
+        (signal.SIGTERM, "by SIGTERM", "goes on with what was copied"),
+        (
+            signal.SIGKILL,
+            "by SIGKILL",
+            "see dmesg); run the same command again: it goes on with what was copied. Until then",
+        ),
+        (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "goes on with what was copied"),
     ],
 )
 def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(

@@ -1,0 +1,63 @@
+"""Whether a run goes on with what one before it copied and did not publish, and what is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hostprep.errors import HostprepError
+from hostprep.host.block import IN_MEMORY
+from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.staging.model import StageRequest, Verify
+
+# What errors promise; ``promised_truly`` has them say otherwise of a run that begins anew.
+GOES_ON = "it goes on with what was copied"
+KEPT = ", and the copies so far are kept"
+NEXT_BEGINS_ANEW = {
+    "--full-check": (
+        "it copies anew what was not published, as it trusts nothing that it has not read with its"
+        " source; without --full-check it goes on"
+    ),
+    "--verify none": (
+        "it copies anew what was not published, since with --verify none nothing shows what of it"
+        " reached the disk; with --verify inflight a run goes on with what one like it copied"
+    ),
+}
+
+
+def begins_anew(verify: Verify | str, *, full_check: bool = False, in_ram: bool) -> str | None:
+    """Return the option that has each run copy anew what none has published; None without one.
+
+    A disk may not have all that an interrupted run copied, and of what has no hash no look would
+    show it.
+    """
+    if full_check:
+        return "--full-check"
+    return "--verify none" if verify == Verify.NONE and not in_ram else None
+
+
+def what_comes_of_it(request: StageRequest, *, in_ram: bool) -> str:
+    """Return what the same command does with the copies of this run, where it is cut short."""
+    option = begins_anew(request.verify, full_check=request.full_check, in_ram=in_ram)
+    return GOES_ON if option is None else NEXT_BEGINS_ANEW[option]
+
+
+@contextmanager
+def promised_truly(request: StageRequest, *, in_ram: bool) -> Iterator[None]:
+    """Have what ends the run in the body not promise to go on where the next one begins anew."""
+    try:
+        yield
+    except HostprepError as error:
+        words = what_comes_of_it(request, in_ram=in_ram)
+        if words != GOES_ON:
+            error.message = error.message.replace(KEPT, "")
+            error.hint = error.hint and error.hint.replace(GOES_ON, words)
+            error.spec_hint = error.spec_hint and error.spec_hint.replace(GOES_ON, words)
+        raise
+
+
+def is_in_ram(path: str) -> bool:
+    """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
+    mount = mount_containing(os.path.realpath(path), read_mounts())
+    return mount is not None and mount.fstype in IN_MEMORY
