@@ -109,12 +109,12 @@ def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Obser
 
     def copy_again(files: CopyPlan) -> Copied:
         again = copy_all(plan, files, private, observer)
-        sync_file_system(private.fd, "nothing was published")
+        sync_file_system(private.fd, "nothing was published", GOES_ON)
         return again
 
     observer.phase("sync")
     with timed(plan.seconds, "sync"):
-        sync_file_system(private.fd, "nothing was published")
+        sync_file_system(private.fd, "nothing was published", GOES_ON)
     if plan.request.verify is Verify.READBACK or plan.files.resumed.files:
         with timed(plan.seconds, "verify"):
             check_written(
@@ -134,17 +134,19 @@ class NotWritten(HostprepError):
     """The disk did not take all that was written to a file system."""
 
 
-def sync_file_system(descriptor: int, so_far: str) -> None:
+def sync_file_system(descriptor: int, so_far: str, then: str | None = None) -> None:
     """Write everything of the file system that holds ``descriptor`` to its disk (syncfs(2)).
 
-    Raises ``NotWritten`` where that fails; ``so_far`` says how things stand then.
+    Raises ``NotWritten`` where that fails; ``so_far`` says how things stand then, and ``then`` what
+    the same command makes of it.
     """
     try:
         flush_file_system(descriptor)
     except OSError as error:
         raise NotWritten(
             f"the target's file system could not be written out: {error.strerror}; {so_far}.",
-            "mend that (dmesg may say more of the disk), and run the same command again",
+            "mend that (dmesg may say more of the disk), and run the same command again"
+            + ("" if then is None else f": {then}"),
         ) from None
 
 

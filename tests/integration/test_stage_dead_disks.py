@@ -106,7 +106,9 @@ def test_copies_of_a_run_whose_disk_failed_are_not_taken_up_unread(
     with loops.loop_mount(image, point, "ext4", _OPTIONS):
         words = status()
         assert words["state"] == "interrupted" and words["reason"].startswith("a run failed (")
-        assert os.strerror(errno.EIO) in words["reason"] and "dmesg" in words["hint"]
+        # Which of the two the kernel gives hangs on what was asked first after the disk had gone.
+        assert any(os.strerror(code) in words["reason"] for code in (errno.EIO, errno.EROFS))
+        assert "dmesg" in words["hint"]
         assert words["reason"].endswith("copies all anew" if verify == "none" else "goes on")
     _stage_again(source, image, point, verify)
 
