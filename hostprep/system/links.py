@@ -19,10 +19,11 @@ _NOBODYS_GROUP = 65534
 _PATIENCE_SECONDS = 10.0
 
 
-def real_path(path: str, *, writes: bool = False) -> str:
+def real_path(path: str, *, writes: bool = False, replaces: str | None = None) -> str:
     """Return ``path`` without symlinks, absolute; what of it is missing as it is.
 
-    It is to be read by this run, or written to, where it ``writes``.
+    It is to be read by this run, or written to, where it ``writes``; a file in it is to be made,
+    or replaced, that is called ``replaces``.
 
     Raises ``Refused`` where one of them is somebody else's, in a directory such as ``/tmp``: a name
     there that can be guessed may lead to what only root may read or write. Whose links are followed
@@ -73,25 +74,36 @@ def real_path(path: str, *, writes: bool = False) -> str:
         here = "/" if leads_to.startswith("/") else here
         pending += leads_to.split("/")[::-1]
     for uid, link in strangers.items():
-        if _is_closed_to(uid, here, os.W_OK if writes else os.R_OK):
+        closed = _is_closed_to(uid, here, os.W_OK if writes else os.R_OK)
+        if closed or (replaces is not None and _is_kept_from(uid, here, replaces)):
             use = "write to" if writes else "read"
+            led_to = here if closed or replaces is None else os.path.join(here, replaces)
             raise Refused(
-                f"{link}, on the way to {path}, is a symlink of uid {uid}, and leads to {here},"
+                f"{link}, on the way to {path}, is a symlink of uid {uid}, and leads to {led_to},"
                 f" which that user may not {use}. Nothing was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(link)} shows it",
             )
     return here
 
 
-def _is_closed_to(uid: int, path: str, mode: int) -> bool:
-    """Whether a user may not enter the directory ``path``, or use it as ``mode`` says.
+def _is_kept_from(uid: int, folder: str, name: str) -> bool:
+    """Whether a directory such as ``/tmp`` keeps a user from replacing what is another's in it."""
+    around = os.stat(folder)
+    try:
+        owner = os.lstat(os.path.join(folder, name)).st_uid
+    except FileNotFoundError:
+        return False
+    return bool(around.st_mode & stat.S_ISVTX) and uid not in (owner, around.st_uid)
 
-    Of what is to be made there, the nearest directory that is there counts.
+
+def _is_closed_to(uid: int, path: str, mode: int) -> bool:
+    """Whether a user may not use ``path`` as ``mode`` says, or may not enter the directory there.
+
+    Of what is not there, or is to be made, the nearest directory that is there counts.
     """
-    while mode == os.W_OK and not os.path.lexists(path):
+    while not os.path.lexists(path):
         path = os.path.dirname(path)
-    if not os.path.lexists(path):
-        return False  # who opens it tells why
+        mode = mode & os.W_OK
 
     def ask() -> bool:
         try:
@@ -106,16 +118,16 @@ def _is_closed_to(uid: int, path: str, mode: int) -> bool:
             os.setresuid(uid, -1, -1)  # the one by which access(2) asks
         except OSError:
             return False  # root may not be anybody else, as in a container: nothing can be told
-        return not os.access(path, mode | os.X_OK)
+        return not os.access(path, mode | (os.X_OK if os.path.isdir(path) else 0))
 
     try:
         closed: bool = ask_in_child(ask, patience_seconds=_PATIENCE_SECONDS)
-    except NoAnswerInTime:
-        return False  # nor does it answer us
-    except QuestionFailed as error:  # that user can kill whoever asks in their name
+    # That user can kill, and stop, whoever asks in their name.
+    except (NoAnswerInTime, QuestionFailed) as error:
+        why = str(error) or "there was no answer in time"
         raise HostprepError(
             f"whether uid {uid}, whose symlink leads to {path}, may use that could not be found"
-            f" out: {error}; nothing was changed.",
+            f" out: {why}; nothing was changed.",
             "name the directory without that symlink",
         ) from None
     return closed

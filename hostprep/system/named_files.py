@@ -93,7 +93,7 @@ def _led_to(path: Path) -> tuple[Path, bool]:
     path leads to.
     """
     for _ in range(_MOST_LINKS):
-        path = Path(real_path(str(path.parent), writes=True), path.name)
+        path = Path(real_path(str(path.parent), writes=True, replaces=path.name), path.name)
         try:
             held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
@@ -79,6 +81,25 @@ def test_nor_does_one_on_the_way_to_it_lead_where_its_owner_may_not_write(tmp_pa
         write_named(reports / "other", b"newer", durable=False)
     assert os.listdir(tmp_path / "etc") == ["report"]
     assert (tmp_path / "etc/report").read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+def test_nor_to_what_its_owner_may_not_replace_there(tmp_path: Path) -> None:
+    """Everybody may write to a directory such as /tmp, and replaces there nobody else's file."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        folder.chmod(0o1777)
+        (folder / "report").write_bytes(b"as it was")
+        reports = tmp_path / "reports"
+        reports.symlink_to(folder)
+        os.chown(reports, 65534, -1, follow_symlinks=False)
+        with pytest.raises(Refused, match="/report, which that user may not write to"):
+            write_named(reports / "report", b"new", durable=False)
+        assert (folder / "report").read_bytes() == b"as it was"
+        write_named(reports / "other", b"new", durable=False)
+        assert (folder / "other").read_bytes() == b"new"
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root writes where others own what is above")
