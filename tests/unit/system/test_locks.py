@@ -224,6 +224,7 @@ def test_an_ordinary_user_sees_that_root_is_at_work(
     system = Path(tempfile.mkdtemp(dir="/run"))  # where everybody may look into
     system.chmod(0o1777)
     monkeypatch.setattr("hostprep.system.state.SYSTEM_RUN_DIR", system)
+    monkeypatch.setattr("hostprep.system.state.SYSTEM_BOOT_DIR", system / "boot")
     monkeypatch.delenv("HOSTPREP_RUN_DIR")
 
     def seen() -> bool:
