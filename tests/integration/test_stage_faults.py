@@ -756,7 +756,9 @@ def test_a_target_without_another_inode_is_not_called_full(source: Path, small: 
     assert (process.returncode, out) == (1, ""), said
     assert "the target has no inode left" in said and "full" not in said
     shutil.rmtree(small / "others")
-    assert hostprep("stage", source, "--to", small)["resumed_files"] > 0
+    # What it goes on with may be nothing: the first batch may not have come to its end.
+    found = hostprep("stage", source, "--to", small)
+    assert found["published"] and found["files"] > 3000
     assert differences(source, small / "data", owners=True) == []
 
 
