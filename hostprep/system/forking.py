@@ -9,9 +9,12 @@ of ``hostprep.probing`` begin all at once. What may not inherit this process's m
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
+from typing import NoReturn
 
 from hostprep.errors import HostprepError, reading_hint
+from hostprep.system.interruption import INTERRUPTIONS
 
 
 class NoProcess(HostprepError):
@@ -34,12 +37,31 @@ def fork() -> int:
 def fork_for(work: Callable[[], object]) -> int:
     """Have a child do ``work`` and end, and return its number; raises ``NoProcess`` as ``fork``.
 
-    It ends without any clean-up of this process's things, in silence whatever ``work`` raises.
+    It ends without any clean-up of this process's things, in silence whatever ``work`` raises. A
+    Ctrl-C that comes while it is started is not lost, and does not leave it behind.
     """
-    child = fork()
-    if child == 0:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    child = -1
+    try:
+        # In the child it would be raised in the midst of what called us: a second process would
+        # go the parent's way from here, with its clean-up.
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
+        child = fork()
+        if child == 0:
+            _do(work, before)
+    finally:
         try:
-            work()
-        finally:
-            os._exit(0)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        except BaseException:
+            if child > 0:  # nobody is told its number
+                os.kill(child, signal.SIGTERM)
+            raise
     return child
+
+
+def _do(work: Callable[[], object], mask: set[signal.Signals]) -> NoReturn:
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        work()
+    finally:
+        os._exit(0)
