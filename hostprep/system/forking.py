@@ -59,7 +59,7 @@ def fork_for(work: Callable[[], object]) -> int:
     return child
 
 
-def _do(work: Callable[[], object], mask: set[signal.Signals]) -> NoReturn:
+def _do(work: Callable[[], object], mask: set[int | signal.Signals]) -> NoReturn:
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         work()
