@@ -11,19 +11,29 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.capabilities import unknown_uid
 from hostprep.system.accounts import trusted_users
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
+from hostprep.system.descriptors import closing_fd
 
 _MOST_LINKS = 40  # as many as the kernel follows
 _ANYBODYS = stat.S_ISVTX | stat.S_IWOTH
 _NOBODYS_GROUP = 65534
 # For a server that has to say whether it lets somebody in; that it answers was seen before.
 _PATIENCE_SECONDS = 10.0
+_LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = _LINK | os.O_DIRECTORY
 
 
-def real_path(path: str, *, writes: bool = False, replaces: str | None = None) -> str:
+def real_path(
+    path: str,
+    *,
+    writes: bool = False,
+    replaces: str | None = None,
+    led_by: dict[int, str] | None = None,
+) -> str:
     """Return ``path`` without symlinks, absolute; what of it is missing as it is.
 
     It is to be read by this run, or written to, where it ``writes``; a file in it is to be made,
-    or replaced, that is called ``replaces``.
+    or replaced, that is called ``replaces``. Who follows links on, beyond what is returned, gives
+    ``led_by`` each time: what of users' links led there so far, which is added to.
 
     Raises ``Refused`` where one of them is somebody else's, in a directory such as ``/tmp``: a name
     there that can be guessed may lead to what only root may read or write. Whose links are followed
@@ -35,7 +45,7 @@ def real_path(path: str, *, writes: bool = False, replaces: str | None = None) -
     not looked up again, when it may lead elsewhere.
     """
     trusted, nobody = trusted_users(), unknown_uid()
-    strangers: dict[int, str] = {}  # each with a link of theirs that was followed
+    strangers = {} if led_by is None else led_by  # each with a link of theirs that was followed
     # Not normalized: `..` leads out of where a symlink before it led to.
     start = path if path.startswith("/") else os.path.join(os.getcwd(), path)
     pending = start.split("/")[::-1]
@@ -49,41 +59,74 @@ def real_path(path: str, *, writes: bool = False, replaces: str | None = None) -
             continue
         there = os.path.join(here, name)
         try:
-            around, found = os.lstat(here), os.lstat(there)
-            leads_to = os.readlink(there) if stat.S_ISLNK(found.st_mode) else None
+            is_link = stat.S_ISLNK(os.lstat(there).st_mode)
+            found = _link_in(here, name) if is_link else None
         except OSError:
-            leads_to = None  # there is no way; who opens it tells why
-        if leads_to is None:
+            found = None  # there is no way; who opens it tells why
+        if found is None:
             here = there
             continue
+        link, around, leads_to = found
         anybodys = around.st_mode & _ANYBODYS == _ANYBODYS
         # Where not all users are known, two that are not show as the same.
-        if anybodys and found.st_uid not in trusted | ({around.st_uid} - {nobody}):
+        if anybodys and link.st_uid not in trusted | ({around.st_uid} - {nobody}):
             raise Refused(
-                f"{there}, on the way to {path}, is a symlink of uid {found.st_uid} in a directory"
+                f"{there}, on the way to {path}, is a symlink of uid {link.st_uid} in a directory"
                 f" where everybody may lay one; it leads to {os.path.join(here, leads_to)}. Nothing"
                 " was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(there)} shows it",
             )
         # In a user namespace the host's root may be unknown, whose links are as good as ours.
-        if os.geteuid() == 0 and found.st_uid not in trusted | {nobody}:
-            strangers.setdefault(found.st_uid, there)
+        if os.geteuid() == 0 and link.st_uid not in trusted | {nobody}:
+            strangers.setdefault(link.st_uid, there)
         links += 1
         if links > _MOST_LINKS:  # who opens it is told so
-            return os.path.join(there, *reversed(pending))
+            here = os.path.join(there, *reversed(pending))
+            break
         here = "/" if leads_to.startswith("/") else here
         pending += leads_to.split("/")[::-1]
-    for uid, link in strangers.items():
+    for uid, laid in strangers.items():
         closed = _is_closed_to(uid, here, os.W_OK if writes else os.R_OK)
         if closed or (replaces is not None and _is_kept_from(uid, here, replaces)):
             use = "write to" if writes else "read"
             led_to = here if closed or replaces is None else os.path.join(here, replaces)
             raise Refused(
-                f"{link}, on the way to {path}, is a symlink of uid {uid}, and leads to {led_to},"
+                f"{laid}, on the way to {path}, is a symlink of uid {uid}, and leads to {led_to},"
                 f" which that user may not {use}. Nothing was changed.",
-                f"name that, if it is what you mean; ls -ld {shlex.quote(link)} shows it",
+                f"name that, if it is what you mean; ls -ld {shlex.quote(laid)} shows it",
             )
     return here
+
+
+def open_folder(path: str) -> int:
+    """Open a directory by a path without symlinks, absolute, for what is in it to be looked up.
+
+    Raises ``OSError`` where a part of it is a symlink by now: who follows it would look at, and be
+    told of, what lies elsewhere.
+    """
+    above = os.open("/", _FOLDER)
+    try:
+        for part in filter(None, path.split("/")):
+            below = os.open(part, _FOLDER, dir_fd=above)
+            os.close(above)
+            above = below
+    except BaseException:
+        os.close(above)
+        raise
+    return above
+
+
+def _link_in(folder: str, name: str) -> tuple[os.stat_result, os.stat_result, str]:
+    """Return what a symlink is, what its directory is, and where it leads, held all the while.
+
+    Asked one by one, by path, whoever may write above it could answer each with another: who owns
+    it with a link of root's elsewhere, and where it leads with their own.
+    """
+    with (
+        closing_fd(open_folder(folder)) as around,
+        closing_fd(os.open(name, _LINK, dir_fd=around)) as link,
+    ):
+        return os.fstat(link), os.fstat(around), os.readlink("", dir_fd=link)
 
 
 def _is_kept_from(uid: int, folder: str, name: str) -> bool:
@@ -116,8 +159,11 @@ def _is_closed_to(uid: int, path: str, mode: int) -> bool:
             os.setgroups(groups)
             os.setresgid(group, -1, -1)
             os.setresuid(uid, -1, -1)  # the one by which access(2) asks
-        except OSError:
-            return False  # root may not be anybody else, as in a container: nothing can be told
+        except OSError as error:
+            raise HostprepError(
+                f"hostprep may not ask in their name (without CAP_SETUID, CAP_SETGID):"
+                f" {error.strerror}"
+            ) from None
         return not os.access(path, mode | (os.X_OK if os.path.isdir(path) else 0))
 
     try:

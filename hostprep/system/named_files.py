@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.system.descriptors import closing_fd
-from hostprep.system.links import real_path
+from hostprep.system.links import open_folder, real_path
 from hostprep.system.own_files import write_atomically
 
 _MOST_LINKS = 40  # as many as the kernel follows
@@ -92,10 +92,14 @@ def _led_to(path: Path) -> tuple[Path, bool]:
     it in between. Returns the path, and whether that is a link of /proc, which leads to what no
     path leads to.
     """
+    led_by: dict[int, str] = {}
     for _ in range(_MOST_LINKS):
-        path = Path(real_path(str(path.parent), writes=True, replaces=path.name), path.name)
+        name = path.name
+        folder = real_path(str(path.parent), writes=True, replaces=name, led_by=led_by)
+        path = Path(folder, name)
         try:
-            held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with closing_fd(open_folder(folder)) as around:
+                held = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=around)
         except FileNotFoundError:
             return path, False
         with closing_fd(held):

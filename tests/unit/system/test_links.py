@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +136,68 @@ def test_who_kills_or_stops_the_one_that_asks_in_their_name_gains_nothing(
     monkeypatch.setattr(links, "ask_in_child", killed)
     with pytest.raises(HostprepError, match=r"found out: t\w+ .*; nothing was changed"):
         real_path(str(link))
+
+
+@_needs_root
+def test_whose_link_it_is_and_where_it_leads_are_asked_of_one_and_the_same(
+    entered_by_all: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns the folder around it can exchange that for a link to one with a link of root's."""
+    home, closed, roots = (entered_by_all / name for name in ("home", "closed", "roots"))
+    for folder in (home / "mine", closed, roots):
+        folder.mkdir(parents=True)
+    closed.chmod(0o700)
+    link = home / "mine/data"
+    link.symlink_to(closed)
+    os.chown(link, 65534, -1, follow_symlinks=False)
+    (roots / "data").symlink_to("elsewhere")
+    lstat = os.lstat
+
+    def look(path: str) -> os.stat_result:
+        if str(path) != str(link):
+            return lstat(path)
+        (home / "mine").rename(home / "aside")
+        (home / "mine").symlink_to(roots)
+        found = lstat(path)
+        (home / "mine").unlink()
+        (home / "aside").rename(home / "mine")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", look)
+        with pytest.raises(Refused, match="symlink of uid 65534"):
+            real_path(str(link))
+
+
+@_needs_root
+def test_a_users_links_lead_nowhere_by_being_many(entered_by_all: Path) -> None:
+    closed = entered_by_all / "closed"
+    closed.mkdir(mode=0o700)
+    before = closed
+    for number in range(41):
+        link = entered_by_all / f"link{number}"
+        link.symlink_to(before)
+        os.chown(link, 65534, -1, follow_symlinks=False)
+        before = link
+    with pytest.raises(Refused, match="which that user may not read"):
+        real_path(str(before))
+
+
+@_needs_root
+@pytest.mark.parametrize("without", ["-setuid", "-setgid"])
+def test_where_root_may_not_ask_in_a_users_name_their_link_leads_nowhere(
+    without: str, entered_by_all: Path
+) -> None:
+    """As in a container with few capabilities, where root reads all the same."""
+    (entered_by_all / "closed").mkdir(mode=0o700)
+    link = entered_by_all / "link"
+    link.symlink_to("closed")
+    os.chown(link, 65534, -1, follow_symlinks=False)
+    asking = "import sys; from hostprep.system.links import real_path; real_path(sys.argv[1])"
+    command = ["setpriv", "--bounding-set", without, sys.executable, "-c", asking, str(link)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "hostprep may not ask in their name (without CAP_SETUID, CAP_SETGID)" in done.stderr
 
 
 def test_what_was_looked_at_is_what_is_returned(

@@ -102,6 +102,24 @@ def test_nor_to_what_its_owner_may_not_replace_there(tmp_path: Path) -> None:
         shutil.rmtree(folder)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+def test_nor_on_by_a_link_of_roots(tmp_path: Path) -> None:
+    """Where that leads root was asked to write by nobody but the user."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        os.chown(folder, 65534, -1)
+        (folder / "report").symlink_to(tmp_path / "kept")
+        (tmp_path / "kept").write_bytes(b"as it was")
+        reports = tmp_path / "reports"
+        reports.symlink_to(folder)
+        os.chown(reports, 65534, -1, follow_symlinks=False)
+        with pytest.raises(Refused, match="symlink of uid 65534"):
+            write_named(reports / "report", b"new", durable=False)
+        assert (tmp_path / "kept").read_bytes() == b"as it was"
+        write_named(folder / "report", b"new", durable=False)
+        assert (tmp_path / "kept").read_bytes() == b"new"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root writes where others own what is above")
 def test_a_folder_that_is_exchanged_after_the_look_leads_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
