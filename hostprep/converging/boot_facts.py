@@ -179,14 +179,14 @@ def _installed(directory: Path, unit: str) -> Installed:
 
 
 def _without_links(path: str, *, writes: bool = False) -> str:
-    """Return a path without symlinks; as it is where one of them is a stranger's.
+    """Return a path without symlinks; as it is where one is a stranger's, or cannot be judged.
 
     Of that the data set's own plan tells, and a service that was set up for it stages nothing: for
     it, a path that leads elsewhere is refused.
     """
     try:
         return real_path(path, writes=writes)
-    except Refused:
+    except HostprepError:
         return path
 
 

@@ -32,6 +32,8 @@ from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount
 from hostprep.spec.model import DatasetSpec
+from hostprep.system.bounded import QuestionFailed
+from hostprep.system.links import real_path
 
 UNIT = "hostprep-stage-data.service"
 
@@ -532,6 +534,25 @@ def test_what_a_program_mounts_comes_after_the_network(
     assert boot_facts._ground(str(source), None) == (str(source.parent), remote)
     dataset = DatasetSpec("data", str(source), to="/srv/nvme", at_boot=True)
     assert boot_facts._footing(dataset, None).automounted == (mounter == "systemd-1")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+def test_a_user_who_kills_what_asks_in_their_name_stops_the_look_at_no_other_data_set(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*asked: object, **how: object) -> bool:
+        raise QuestionFailed("the child ended without an answer")
+
+    link = tmp_path / "link"
+    link.symlink_to(source)
+    os.chown(link, 65534, -1, follow_symlinks=False)
+    monkeypatch.setattr("hostprep.system.links.ask_in_child", killed)
+    with pytest.raises(HostprepError, match="could not be found out"):
+        real_path(str(link))
+    theirs = DatasetSpec("theirs", str(link), to=str(tmp_path / "fast"), at_boot=True)
+    other = DatasetSpec("other", str(source), to=str(tmp_path / "fast"), at_boot=True)
+    footings = gather_boot((theirs, other)).footings
+    assert [footing.source for footing in footings] == [str(link), str(source)]
 
 
 def test_a_program_that_others_can_exchange_is_warned_of() -> None:
