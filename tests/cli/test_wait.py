@@ -158,13 +158,6 @@ def test_what_is_not_whole_is_not_ready(
     assert words in hostprep("wait", "cityscapes", expect=1)["error"]["message"]
 
 
-@pytest.mark.usefixtures("fast")
-def test_that_nothing_at_all_is_known_is_not_told_to_who_waits_for_the_first() -> None:
-    done = run_hostprep("wait", "imagenet", "--timeout", "0.1")
-    assert done.returncode == 1 and "it knows" not in done.stderr
-    assert "no data set of this name is on record" in done.stderr and "--timeout" in done.stderr
-
-
 def test_one_that_cannot_become_ready_ends_the_wait_for_all(source: Path, fast: Path) -> None:
     hostprep("stage", source, "--to", fast)
     save_boot_record(
