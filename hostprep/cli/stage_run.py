@@ -166,7 +166,7 @@ def _stage_one(
         from hostprep.cli.stage_fields import plan_fields, result_fields, warnings_of
         from hostprep.cli.stage_text import announce, conclude, show_stage_plan
         from hostprep.staging.bound import bound_of
-        from hostprep.staging.resuming import what_comes_of_it
+        from hostprep.staging.resuming import run_again
         from hostprep.staging.shortfall import shortfall_of
         from hostprep.staging.stage import carry_out
 
@@ -188,8 +188,7 @@ def _stage_one(
         try:
             result = carry_out(plan, reporter)
         except KeyboardInterrupt:
-            again = what_comes_of_it(request, in_ram=plan.in_ram)
-            hint = f"run the same command again: {again}"
+            hint = run_again(plan.then)
             if not plan.published:  # else unstage would remove what is published as well
                 hint += (
                     f"; to remove what was copied: hostprep unstage {shlex.quote(request.target)}"

@@ -106,6 +106,7 @@ def _tell(name: str, state: BootState) -> None:
     from hostprep.converging.boot_state import Stage
 
     if state.stage is Stage.UNKNOWN:
-        say(printable(f"hostprep: {name}: {state.reason} yet; waiting for it ({state.hint})"))
+        known = "" if state.hint is None else f" ({state.hint})"
+        say(printable(f"hostprep: {name}: {state.reason} yet; waiting for it{known}"))
     elif sys.stderr.isatty():
         say(printable(f"{name}: {state.stage.value}: {state.reason}"))

@@ -153,7 +153,8 @@ def _find(word: str, *, may_come: bool) -> _Known:
     # Of what those are, nothing but the names of their folders is known.
     unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged_records().values())
     if may_come:
-        return _Known(word, None, None, hint + unread)
+        # That nothing at all is known helps nobody who waits for the first.
+        return _Known(word, None, None, hint + unread if names or unread else None)
     later = "; with --timeout SECONDS it waits for one that is yet to be staged"
     raise UsageError(f"hostprep knows no data set {word!r}.", hint + unread + later)
 

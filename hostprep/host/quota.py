@@ -20,6 +20,9 @@ _GET_OF_USER = 0x800007 << 8  # Q_GETQUOTA, USRQUOTA
 # struct if_dqblk of linux/quota.h: limits of KiB (hard, soft), bytes; the same of inodes, which are
 # counted in inodes; the end of the grace of each, and what of all that is told.
 _TOLD = struct.Struct("=8QI4x")
+# Q_XGETQSTAT of linux/dqblk_xfs.h, which all file systems answer: struct fs_quota_stat, the flags
+# in whose second two bytes have FS_QUOTA_UDQ_ENFD where limits of users hold.
+_GET_STATE, _STATE_BYTES, _USERS_ARE_HELD = 0x5805 << 8, 80, 1 << 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class QuotaLeft:
 def quota_left(path: str, root: Path = Path("/")) -> QuotaLeft | None:
     """Return what this user's quota leaves on the file system of ``path``.
 
-    None where there is none, where none holds (root) or where it cannot be asked, as on NFS.
+    None where there is none, where none holds (root; or it is switched off, and what is used is
+    counted alone) or where it cannot be asked, as on NFS.
     """
     # What sys_resource lets pass, the kernel asks of its own user 0 alone.
     if has_capability(Capability.SYS_RESOURCE, root) and not users_are_mapped(root):
@@ -59,13 +63,21 @@ def _left(hard: int, soft: int, used: int, *, is_over: bool) -> int | None:
 
 
 def _ask(path: str) -> bytes | None:
-    import ctypes
-
-    told = ctypes.create_string_buffer(_TOLD.size)
     try:
         with closing_fd(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptor:
-            command, user = ctypes.c_uint(_GET_OF_USER), ctypes.c_uint(os.geteuid())
-            failed = ctypes.CDLL(None).syscall(_QUOTACTL_FD, descriptor, command, user, told)
+            state = _call(descriptor, _GET_STATE, 0, _STATE_BYTES)
+            # Of one that is counted and does not hold, the limits are told all the same.
+            if state is not None and not struct.unpack_from("=H", state, 2)[0] & _USERS_ARE_HELD:
+                return None
+            return _call(descriptor, _GET_OF_USER, os.geteuid(), _TOLD.size)
     except OSError:  # one may put files into what one may not read
         return None
-    return None if failed else told.raw
+
+
+def _call(descriptor: int, command: int, user: int, size: int) -> bytes | None:
+    """Return the ``size`` bytes that the kernel answers, None where it does not."""
+    import ctypes
+
+    told = ctypes.create_string_buffer(size)
+    words = ctypes.c_uint(command), ctypes.c_uint(user)
+    return None if ctypes.CDLL(None).syscall(_QUOTACTL_FD, descriptor, *words, told) else told.raw

@@ -143,7 +143,9 @@ def _check_private(
                 files += 1
                 size_bytes += to_read(directory, record)
         observer.phase("verify", files=files, size_bytes=size_bytes)
-        job = Job(private.tree_fd, private.tree_fd, gentle=gentle, looks_only=True)
+        job = Job(
+            private.tree_fd, private.tree_fd, gentle=gentle, looks_only=True, then=private.then
+        )
         where = ("target",)
         wrong = _check(job, known(), where, processes, observer, links=True, to_read=to_read)
         return [(each.path, each.reason) for each in wrong]

@@ -17,12 +17,12 @@ from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, timed
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.processes.dying import MEMORY_HINT, MEMORY_RAN_OUT
+from hostprep.staging.processes.dying import MEMORY_RAN_OUT, memory_hint
 from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processor_time import ProcessorMeter
-from hostprep.staging.resuming import GOES_ON, KEPT
+from hostprep.staging.resuming import run_again
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
 from hostprep.system.flushing import flush_file_system
@@ -50,6 +50,7 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
         in_ram=plan.in_ram,
         look_ahead=reading.look_ahead,
         gentle=gentle,
+        then=private.then,
     )
     copied = Copied()
     meter = ProcessorMeter()
@@ -109,12 +110,12 @@ def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Obser
 
     def copy_again(files: CopyPlan) -> Copied:
         again = copy_all(plan, files, private, observer)
-        sync_file_system(private.fd, "nothing was published", GOES_ON)
+        sync_file_system(private.fd, "nothing was published", private.then)
         return again
 
     observer.phase("sync")
     with timed(plan.seconds, "sync"):
-        sync_file_system(private.fd, "nothing was published", GOES_ON)
+        sync_file_system(private.fd, "nothing was published", private.then)
     if plan.request.verify is Verify.READBACK or plan.files.resumed.files:
         with timed(plan.seconds, "verify"):
             check_written(
@@ -145,38 +146,38 @@ def sync_file_system(descriptor: int, so_far: str, then: str | None = None) -> N
     except OSError as error:
         raise NotWritten(
             f"the target's file system could not be written out: {error.strerror}; {so_far}.",
-            "mend that (dmesg may say more of the disk), and run the same command again"
-            + ("" if then is None else f": {then}"),
+            f"mend that (dmesg may say more of the disk), and {run_again(then)}",
         ) from None
 
 
 def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
+    again = run_again(private.then)
     if error.errno == errno.EDQUOT:
         return HostprepError(
-            f"the disk quota at the target is used up; nothing was published{KEPT}.",
+            "the disk quota at the target is used up; nothing was published.",
             "have it raised (`quota -s` shows it, for a project `repquota -P`, on Btrfs `btrfs"
-            f" qgroup show`), or make room, and run the same command again: {GOES_ON}",
+            f" qgroup show`), or make room, and {again}",
         )
     if error.errno == errno.ENOSPC and lacks_inodes(private.fd):
         return HostprepError(
-            f"the target has no inode left for another file; nothing was published{KEPT}.",
+            "the target has no inode left for another file; nothing was published.",
             "remove files there, or give it more inodes (a volume of --to-tmpfs gets them by"
-            f" itself), and run the same command again: {GOES_ON}",
+            f" itself), and {again}",
         )
     if error.errno == errno.ENOSPC:
         return HostprepError(
-            f"the target is full; nothing was published{KEPT}.",
-            f"make room or give the volume a larger size and run the same command again: {GOES_ON}",
+            "the target is full; nothing was published.",
+            f"make room or give the volume a larger size and {again}",
         )
     if error.errno == errno.ENOMEM:
-        return HostprepError(f"{MEMORY_RAN_OUT}; nothing was published.", MEMORY_HINT)
+        return HostprepError(f"{MEMORY_RAN_OUT}; nothing was published.", memory_hint(private.then))
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HostprepError(
             "too many open files; nothing was published.",
             "raise `ulimit -n`, or use --readers 1",
             spec_hint="raise `ulimit -n`",
         )
-    hint = f"run the same command again: {GOES_ON}"
+    hint = again
     if error.errno in DISK_FAILS:  # of the target for the most part: ext4 is read-only after one
         hint = f"`dmesg` tells what became of the disk or the server: mend that and {hint}"
     return HostprepError(f"copying failed: {error.reason}; nothing was published.", hint)

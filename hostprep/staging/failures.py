@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from hostprep.errors import OF_A_DISK, HostprepError, NoRoom, Refused, without_claim
 from hostprep.staging.model import LET_CHOWN, NO_CHOWN, StageRequest
-from hostprep.staging.resuming import GOES_ON
+from hostprep.staging.resuming import run_again
+from hostprep.staging.target.owned import private_name
 from hostprep.system.bounded import QuestionFailed
 from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
@@ -51,14 +52,19 @@ def unstage_leftovers(
     )
 
 
-def failed(error: OSError, request: StageRequest) -> HostprepError:
-    """Return the error where the kernel refused a step of the run."""
+def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
+    """Return the error where the kernel refused a step of the run.
+
+    ``then`` is what the same command does with what was copied.
+    """
     named = error.filename2 or error.filename
     name = os.fsdecode(named) if isinstance(named, str | bytes) else ""
+    if name.startswith("/proc/self/fd/"):  # by which journals are opened: nobody can look there
+        name = f"{private_name(request.name)}/{os.path.basename(name)}"
     where = ""
     if name:
         where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
-    hint = f"mend that and run the same command again: {GOES_ON}"
+    hint = f"mend that and {run_again(then)}"
     records = f"{state_dir()}/"
     # Or a directory above, which is the one to be named where they could not be made.
     if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
@@ -66,7 +72,7 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
     elif error.strerror == NO_CHOWN:
-        hint = f"{LET_CHOWN} and run the same command again: {GOES_ON}"
+        hint = f"{LET_CHOWN} and {run_again(then)}"
     elif error.errno == errno.EPERM:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
     elif error.errno in DISK_FAILS:

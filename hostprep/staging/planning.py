@@ -18,6 +18,7 @@ from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.processes.descriptors import check_descriptors
 from hostprep.staging.record.records import Record, load_record, lock_name
+from hostprep.staging.resuming import what_comes_of_it
 from hostprep.staging.source.opening import is_served, open_source
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.target.apart import check_apart
@@ -92,6 +93,11 @@ class StagePlan:
         for listing in self.scan.listings:
             found.update(entry.uid for entry in listing.entries())
         return found
+
+    @property
+    def then(self) -> str:
+        """What the same command does with the copies of this run, where that is cut short."""
+        return what_comes_of_it(self.request, in_ram=self.in_ram)
 
     @property
     def nothing_to_do(self) -> bool:

@@ -98,7 +98,7 @@ def begin(
     try:
         if takes:
             _check_room_beside_others(plan, parent_fd)
-        private = prepare(parent_fd, purpose_of(request))
+        private = prepare(parent_fd, purpose_of(request), plan.then)
         try:
             return private, check_names(plan.scan, private, None if mount is None else mount.fstype)
         except (HostprepError, OSError):

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from hostprep.errors import HostprepError
 from hostprep.host.block import IN_MEMORY
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.model import StageRequest, Verify
 
-# What errors promise; ``promised_truly`` has them say otherwise of a run that begins anew.
 GOES_ON = "it goes on with what was copied"
-KEPT = ", and the copies so far are kept"
 NEXT_BEGINS_ANEW = {
     "--full-check": (
         "it copies anew what was not published, as it trusts nothing that it has not read with its"
@@ -43,18 +38,12 @@ def what_comes_of_it(request: StageRequest, *, in_ram: bool) -> str:
     return GOES_ON if option is None else NEXT_BEGINS_ANEW[option]
 
 
-@contextmanager
-def promised_truly(request: StageRequest, *, in_ram: bool) -> Iterator[None]:
-    """Have what ends the run in the body not promise to go on where the next one begins anew."""
-    try:
-        yield
-    except HostprepError as error:
-        words = what_comes_of_it(request, in_ram=in_ram)
-        if words != GOES_ON:
-            error.message = error.message.replace(KEPT, "")
-            error.hint = error.hint and error.hint.replace(GOES_ON, words)
-            error.spec_hint = error.spec_hint and error.spec_hint.replace(GOES_ON, words)
-        raise
+def run_again(then: str | None) -> str:
+    """Return what to do after a run that was cut short; ``then`` is what comes of its copies.
+
+    None where it has none, or where that cannot be told.
+    """
+    return "run the same command again" + ("" if then is None else f": {then}")
 
 
 def is_in_ram(path: str) -> bool:

@@ -50,7 +50,6 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
-from hostprep.staging.resuming import promised_truly
 from hostprep.staging.source.opening import patience_for
 from hostprep.staging.target.place import check_in_volume, keeps_numbers, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
@@ -81,18 +80,17 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         with timed(plan.seconds, "volume"):
             made = make_volume(plan, plan.volume, observer)
         live, volume_changed = made.live, bool(made.plan.changes)
-    with promised_truly(request, in_ram=plan.in_ram):
-        try:
-            if plan.is_fresh and not volume_changed:  # another run may have done what was to do
-                return left_as_it_is(plan, live, observer)
-            with after_changes() if volume_changed else nullcontext():
-                return concluded(plan, _carry_out(plan, live, observer))
-        except Refused as refusal:
-            if not volume_changed:
-                raise
-            raise refused_late(refusal, request.parent) from None
-        except OSError as error:
-            raise failed(error, request) from error
+    try:
+        if plan.is_fresh and not volume_changed:  # another run may have done what was to be done
+            return left_as_it_is(plan, live, observer)
+        with after_changes() if volume_changed else nullcontext():
+            return concluded(plan, _carry_out(plan, live, observer))
+    except Refused as refusal:
+        if not volume_changed:
+            raise
+        raise refused_late(refusal, request.parent) from None
+    except OSError as error:
+        raise failed(error, request, plan.then) from error
 
 
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:

@@ -106,7 +106,7 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
                 return Refused(
                     f"the data sets do not fit together: {share.request.name} needs"
                     f" {format_bytes(space.needed_bytes)}, and of the"
-                    f" {format_bytes(space.free_bytes)} free in {space.where}"
+                    f" {format_bytes(space.free_bytes)} free in {space.bytes_where}"
                     f" {format_bytes(taken_bytes)} go to {names}; {format_bytes(lacking)} are"
                     " missing. Nothing was changed.",
                     larger_volume(share.request, space.volume_bytes, lacking),
@@ -119,7 +119,7 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
             return Refused(
                 f"too few inodes for the data sets together: {share.request.name} needs"
                 f" {format_count(space.needed_inodes)}, and of the"
-                f" {format_count(space.free_inodes)} free in {space.where}"
+                f" {format_count(space.free_inodes)} free in {space.inodes_where}"
                 f" {format_count(taken_inodes)} go to {names}. Nothing was changed.",
                 "choose a target with more inodes, or pack the data sets into fewer files",
             )

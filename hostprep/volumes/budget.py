@@ -8,11 +8,16 @@ from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import RamBudget, VolumeRequest
 
 _LEAST_RESERVE_BYTES = 4 * GIB
+# At most: a small machine, or a job's cgroup, may not have the least at all.
+_RESERVED_SHARE = 4
 
 
 def default_reserve(ram_bytes: int) -> int:
-    """Return what stays for the machine: the larger of 4 GiB and a tenth of its memory."""
-    return max(_LEAST_RESERVE_BYTES, ram_bytes // 10)
+    """Return what stays for the machine: the larger of 4 GiB and a tenth of its memory.
+
+    No more than a quarter of it; ``ram_bytes`` is the limit of the cgroup, where that is smaller.
+    """
+    return min(max(_LEAST_RESERVE_BYTES, ram_bytes // 10), ram_bytes // _RESERVED_SHARE)
 
 
 def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) -> RamBudget:

@@ -72,10 +72,7 @@ def test_one_that_is_not_begun_is_waited_for_in_time(
     hostprep("stage", source, "--to", fast)
     out, more = waiting.communicate(timeout=60)
     assert (waiting.returncode, out) == (0, f"cityscapes is ready: {fast}/cityscapes\n")
-    assert said == (
-        f"hostprep: {word}: no data set of this name is on record yet; waiting for it"
-        " (it knows: none)\n"
-    )
+    assert said == f"hostprep: {word}: no data set of this name is on record yet; waiting for it\n"
     assert more == ""
 
 
@@ -93,6 +90,13 @@ def test_one_that_nobody_begins_is_told_when_the_time_is_over(source: Path, fast
     done = run_hostprep("wait", "imagenet", "--timeout", "1.2")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("yet; waiting for it") == 1
+
+
+@pytest.mark.usefixtures("fast")
+def test_that_nothing_at_all_is_known_is_not_told_to_who_waits_for_the_first() -> None:
+    done = run_hostprep("wait", "imagenet", "--timeout", "0.1")
+    assert done.returncode == 1 and "it knows" not in done.stderr
+    assert "no data set of this name is on record" in done.stderr and "--timeout" in done.stderr
 
 
 def test_one_that_cannot_become_ready_ends_the_wait_for_one_not_begun(

@@ -15,7 +15,7 @@ truncate -s 400M /srv/xfs.img
 mkfs.ext4 -q -O quota -E quotatype=usrquota /srv/ext4.img
 mkfs.xfs -q /srv/xfs.img
 mkdir -p /srv/ext4 /srv/xfs /srv/home
-mount -o loop /srv/ext4.img /srv/ext4
+mount -o loop,usrquota /srv/ext4.img /srv/ext4
 mount -o loop,uquota /srv/xfs.img /srv/xfs
 chown 4321:4321 /srv/home /srv/ext4 /srv/xfs
 mkdir /srv/set
@@ -54,4 +54,14 @@ def test_what_the_quota_has_no_room_for_is_refused_before_it_begins(vm: Machine,
     limit(4096, 50)
     vm.hostprep(f"{words} --name roots")  # whom no quota holds
     limit(16 << 10, 500)
+    assert vm.hostprep(words, within=_USER)["files"] == 82
+
+
+@pytest.mark.parametrize(("kind", "option"), [("ext4", "defaults"), ("xfs", "uqnoenforce")])
+def test_one_that_is_counted_and_does_not_hold_is_in_nobodys_way(
+    vm: Machine, kind: str, option: str
+) -> None:
+    vm.ssh(f"umount /srv/{kind} && mount -o loop,{option} /srv/{kind}.img /srv/{kind}")
+    vm.ssh(f"python3 -c {shlex.quote(_LIMIT)} /srv/{kind} 4096 50")
+    words = f"stage /srv/set --to /srv/{kind} --name more"
     assert vm.hostprep(words, within=_USER)["files"] == 82

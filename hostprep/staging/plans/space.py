@@ -24,6 +24,7 @@ from hostprep.volumes.plan import VolumePlan
 _SPARE_INODES = 4096
 # Where free blocks that are not available are root's; elsewhere (btrfs) nobody's files get them.
 _KEEP_FOR_ROOT = ("ext2", "ext3", "ext4", "f2fs", "ubifs", "ufs")
+_QUOTA_OF = "this user's share, by quota (`quota -s`), of "
 OUT_OF_MEMORY = (
     "choose another --to, on a disk, or a smaller --reserve; --force stages it all the same"
 )
@@ -37,7 +38,8 @@ class Space:
     with size=0, some FUSE). ``reserved_bytes`` is what the file system, of type ``fstype``, keeps
     for root or itself and hostprep leaves alone; ``others`` are still to take what is not counted
     as free either. ``reclaimed_*`` are those of the free ones that an unfinished run still holds.
-    ``volume_bytes`` is the size of the volume, 0 for none.
+    ``volume_bytes`` is the size of the volume, 0 for none. ``*_by_quota``: no more is free to this
+    user, whatever the file system has; what it reserves, and ``others``, are no part of that.
     """
 
     needed_bytes: int
@@ -51,6 +53,18 @@ class Space:
     where: str = ""
     fstype: str | None = None
     others: InFlight = NOTHING
+    bytes_by_quota: bool = False
+    inodes_by_quota: bool = False
+
+    @property
+    def bytes_where(self) -> str:
+        """What it is that has so many bytes."""
+        return _QUOTA_OF + self.where if self.bytes_by_quota else self.where
+
+    @property
+    def inodes_where(self) -> str:
+        """What it is that has so many inodes."""
+        return _QUOTA_OF + self.where if self.inodes_by_quota else self.where
 
 
 def volume_request(
@@ -122,15 +136,12 @@ def _within_quota(space: Space, path: str) -> Space:
         return space
     free_bytes = _fewer(space.free_bytes, left.size_bytes)
     free_inodes = _fewer(space.free_inodes, left.inodes)
-    if (free_bytes, free_inodes) == (space.free_bytes, space.free_inodes):
-        return space
     return replace(
         space,
         free_bytes=free_bytes,
         free_inodes=free_inodes,
-        reserved_bytes=0,
-        where=f"this user's share, by quota (`quota -s`), of the file system of {path}",
-        others=NOTHING,
+        bytes_by_quota=free_bytes != space.free_bytes,
+        inodes_by_quota=free_inodes != space.free_inodes,
     )
 
 
@@ -252,30 +263,31 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
     if space.free_bytes is not None and space.needed_bytes > space.free_bytes:
         lacking = space.needed_bytes - space.free_bytes
         beside = []
-        if space.others.size_bytes:
+        if space.others.size_bytes and not space.bytes_by_quota:
             theirs = f"{format_bytes(space.others.size_bytes)} that {_at_work(space.others)}"
             beside.append(f"{theirs} still to write")
-        if space.reserved_bytes:
+        if space.reserved_bytes and not space.bytes_by_quota:
             whom = "root only" if space.fstype in _KEEP_FOR_ROOT else "itself"
             beside.append(f"{format_bytes(space.reserved_bytes)} that it keeps for {whom}")
         reserved = f" (beside {' and '.join(beside)})" if beside else ""
         return NoRoom(
             f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
-            f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
+            f"pages, and {space.bytes_where} has {format_bytes(space.free_bytes)} free{reserved}; "
             f"{format_bytes(lacking)} are missing. Nothing was changed.",
             larger_volume(request, space.volume_bytes, lacking),
             spec_hint=_larger_in_spec(request, space.volume_bytes, lacking),
         )
     if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
         taken, hint = "", "choose a target with more inodes, or pack the data set into fewer files"
-        if space.others.inodes:
+        if space.others.inodes and not space.inodes_by_quota:
             theirs = f"{format_count(space.others.inodes)} that {_at_work(space.others)}"
             taken = f" beside {theirs} still to make files in"
             if request.volume_size_bytes is not None:
                 hint = "run the same command again: it gives the volume as many as all of them need"
         return NoRoom(
-            f"too few inodes: {format_count(space.needed_inodes)} needed, and {space.where} has "
-            f"{format_count(space.free_inodes)} free{taken}. Nothing was changed.",
+            f"too few inodes: {format_count(space.needed_inodes)} needed, and"
+            f" {space.inodes_where} has {format_count(space.free_inodes)} free{taken}. Nothing was"
+            " changed.",
             hint,
         )
     return None

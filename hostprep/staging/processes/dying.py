@@ -6,14 +6,10 @@ import signal
 
 from hostprep.errors import HostprepError
 from hostprep.staging.processes.channel import OUT_OF_MEMORY
-from hostprep.staging.resuming import GOES_ON
+from hostprep.staging.resuming import run_again
 from hostprep.system.ending import how_it_ended
 
 MEMORY_RAN_OUT = "memory ran out in a worker process"
-MEMORY_HINT = (
-    f"free some, or raise the limit (`ulimit -v`), and run the same command again: {GOES_ON}"
-)
-_AGAIN = f"run the same command again: {GOES_ON}"
 _KEPT_IN_RAM = (
     ". Until then the memory keeps what was copied: where no more can be had, `hostprep unstage` of"
     " the target frees it, with all that was staged there"
@@ -24,25 +20,32 @@ class Died(HostprepError):
     """A worker ended before its work was done."""
 
 
-def death(code: int | None, ran_out: str | None, *, in_ram: bool) -> Died:
+def memory_hint(then: str | None) -> str:
+    """Return what to do where memory ran out; for ``then`` see ``run_again``."""
+    return f"free some, or raise the limit (`ulimit -v`), and {run_again(then)}"
+
+
+def death(code: int | None, ran_out: str | None, *, in_ram: bool, then: str | None) -> Died:
     """Return the error of a worker that ended with ``code``, as ``Popen.returncode`` has it.
 
-    ``ran_out`` says which memory the kernel killed somebody for while it worked, None for none.
+    ``ran_out`` says which memory the kernel killed somebody for while it worked, None for none; for
+    ``then`` see ``run_again``.
     """
+    again = run_again(then)
     if code == OUT_OF_MEMORY:
-        return Died(f"{MEMORY_RAN_OUT} before all was done.", MEMORY_HINT)
+        return Died(f"{MEMORY_RAN_OUT} before all was done.", memory_hint(then))
     how = "" if code is None else f" {how_it_ended(code)}"
     message = f"a worker process was ended{how} before all was done"
     if code != -signal.SIGKILL:
-        return Died(f"{message}.", _AGAIN)
-    hint = f"often that means that memory ran out (see dmesg); {_AGAIN}"
+        return Died(f"{message}.", again)
+    hint = f"often that means that memory ran out (see dmesg); {again}"
     if ran_out is not None:
         message += f": {ran_out}, and the kernel killed it"
-        hint = f"free some, and {_AGAIN}"
+        hint = f"free some, and {again}"
         if "cgroup" in ran_out:
             hint = (
                 "raise it (MemoryMax= and MemoryHigh= of a systemd unit, docker run --memory,"
                 " Slurm's --mem, limits.memory of a pod), or go where it does not hold, and"
-                f" {_AGAIN}"
+                f" {again}"
             )
     return Died(f"{message}.", hint + (_KEPT_IN_RAM if in_ram else ""))

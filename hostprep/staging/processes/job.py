@@ -26,6 +26,7 @@ class Job:
     ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
     all have them by the fork, where sent to each of them they would be in memory as often.
     ``inodes`` are what directories of the target must be to be opened, see ``finish_directory``.
+    ``then`` is what the next run does with what this one copies, None for what copies nothing.
     """
 
     source_fd: int
@@ -41,3 +42,4 @@ class Job:
     looks_only: bool = False
     large: Sequence[Large] = ()
     inodes: Mapping[str, int] = field(default_factory=dict)
+    then: str | None = None

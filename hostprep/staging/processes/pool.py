@@ -262,11 +262,15 @@ class Pool:
 
     def _death(self, member: Child) -> Died:
         member.join(1)
-        return death(member.exit_code, self._what_ran_out(), in_ram=self._job.in_ram)
+        return self._told(member.exit_code)
 
     def _stopped(self) -> Stopped:
-        told = death(-signal.SIGKILL, self._what_ran_out(), in_ram=self._job.in_ram)
+        told = self._told(-signal.SIGKILL)
         return Stopped(told.message, told.hint)
+
+    def _told(self, code: int | None) -> Died:
+        job = self._job
+        return death(code, self._what_ran_out(), in_ram=job.in_ram, then=job.then)
 
     def _what_ran_out(self) -> str | None:
         return None if self._kills is None else what_ran_out(self._kills, read_memory_kills())

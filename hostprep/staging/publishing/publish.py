@@ -15,7 +15,7 @@ from hostprep.staging.observer import Count, Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.known import Known
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
-from hostprep.staging.resuming import GOES_ON
+from hostprep.staging.resuming import run_again
 from hostprep.staging.target.owned import IN_THE_WAY
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
@@ -47,7 +47,7 @@ def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> 
         # rename(2) would silently replace an empty directory.
         rename_new(TREE, name, src_dir_fd=private.fd, dst_dir_fd=parent_fd)
     except FileExistsError:
-        raise _appeared(name) from None
+        raise _appeared(name, private) from None
     st = os.fstat(private.tree_fd)
     os.fchmod(private.tree_fd, mode)
     os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
@@ -99,8 +99,7 @@ def check_places(
             raise HostprepError(
                 f"{path} of the source and {other} on the target are one and the same name to its"
                 " file system; nothing was published.",
-                f"move {other} away, or rename {path} in the source, and run the same command"
-                f" again: {GOES_ON}",
+                f"move {other} away, or rename {path} in the source, and {run_again(private.then)}",
             )
         return other is not None
 
@@ -119,7 +118,7 @@ def check_places(
                 # All of them first: another spelling is looked for with the same open directories.
                 for name in list(_taken(some, known, target_dir, count)):
                     if not takes(tree, join(directory, name)):
-                        raise _appeared(join(directory, name))
+                        raise _appeared(join(directory, name), private)
 
 
 def _taken(names: Iterable[str], known: Known, target_dir: int, count: Count) -> Iterator[str]:
@@ -183,14 +182,14 @@ def publish_update(
         DirCache(published_fd, create=True) as tree,
         DirCache(private.tree_fd, create=True) as prepared,
     ):
-        _make_directories(plan, tree, changing, inodes)
+        _make_directories(plan, private, tree, changing, inodes)
         for directory, names in _prepared(private.tree_fd):
             target_dir, prepared_dir = writable(tree.fd(directory)), prepared.fd(directory)
             inode = os.fstat(target_dir).st_ino
             if inodes is not None and inodes.get(directory, inode) != inode:
                 raise HostprepError(
                     f"{exchanged(directory)}.",
-                    f"move it away and run the same command again: {GOES_ON}",
+                    f"move it away and {run_again(private.then)}",
                 )
             for some, known in manifest.of(directory, names):
                 versions, promised = known.versions(), known.promised()
@@ -200,18 +199,22 @@ def publish_update(
                     if ours and ours[-1].kind != "d" and name not in promised:
                         os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
                     elif not _place(name, prepared_dir, target_dir, ours):
-                        raise _appeared(join(directory, name))
+                        raise _appeared(join(directory, name), private)
     return left
 
 
 def _make_directories(
-    plan: CopyPlan, tree: DirCache, paths: Iterable[str], inodes: dict[str, int] | None
+    plan: CopyPlan,
+    private: PrivateDir,
+    tree: DirCache,
+    paths: Iterable[str],
+    inodes: dict[str, int] | None,
 ) -> None:
     """Make those that are missing, and add them to the ``inodes`` that ours had."""
     for path in paths:
         made = tree.fd(path)
         if path not in plan.inodes and names_in(made):  # what is made here has nothing in it
-            raise _appeared(path)
+            raise _appeared(path, private)
         if inodes is not None:
             inodes.setdefault(path, os.fstat(made).st_ino)
 
@@ -323,10 +326,10 @@ def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
         yield directory, [entry[0] for entry in entries if not stat.S_ISDIR(entry[1])]
 
 
-def _appeared(path: str) -> HostprepError:
+def _appeared(path: str, private: PrivateDir) -> HostprepError:
     return HostprepError(
         f"{path} appeared on the target while it was staged; it was left alone.",
-        f"move it away and run the same command again: {GOES_ON}",
+        f"move it away and {run_again(private.then)}",
     )
 
 

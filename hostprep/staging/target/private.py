@@ -45,13 +45,17 @@ TREE = "tree"
 
 @dataclass(frozen=True, slots=True)
 class PrivateDir:
-    """An open private directory. ``resumable`` tells that an earlier run's work can be taken up."""
+    """An open private directory. ``resumable`` tells that an earlier run's work can be taken up.
+
+    ``then`` is what the next run does with what this one leaves in it, None where that is unknown.
+    """
 
     parent_fd: int
     fd: int
     tree_fd: int
     name: str
     resumable: bool
+    then: str | None = None
 
     def journals(self) -> list[str]:
         """Return paths under which the journals in it can be opened."""
@@ -134,8 +138,11 @@ def open_or_make(parent_fd: int, target: str) -> int:
     return descriptor
 
 
-def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
-    """Open the private directory for work; begin it anew where there is none to take up."""
+def prepare(parent_fd: int, purpose: dict[str, str], then: str | None = None) -> PrivateDir:
+    """Open the private directory for work; begin it anew where there is none to take up.
+
+    ``then`` is what the next run does with what this one leaves in it.
+    """
     target = purpose["target"]
     found = open_own(parent_fd, target)
     descriptor = _make(parent_fd, purpose) if found is None else found
@@ -148,7 +155,7 @@ def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
             os.mkdir(TREE, 0o700, dir_fd=descriptor)
         tree_fd = without_setgid(os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor))
     name = private_name(os.path.basename(target))
-    return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable)
+    return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable, then)
 
 
 def _make(parent_fd: int, purpose: dict[str, str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,33 +14,42 @@ from hostprep.staging.deciding import _target_read
 from hostprep.staging.execute import _explain
 from hostprep.staging.failures import failed
 from hostprep.staging.files.transfer import Differs
-from hostprep.staging.model import Skipped, StageRequest
+from hostprep.staging.model import Skipped, StageRequest, Verify
 from hostprep.staging.processes.pool import TaskFailed
+from hostprep.staging.resuming import what_comes_of_it
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.target.private import PrivateDir
 from hostprep.system.bounded import QuestionFailed
 
 REQUEST = StageRequest(source="/srv/data", name="data", parent="/mnt/ram", volume_size_bytes=None)
-GENERAL = "mend that and run the same command again: it goes on with what was copied"
+THEN = "it goes on with what was copied"
+GENERAL = f"mend that and run the same command again: {THEN}"
 
 
 def test_what_helps_against_a_child_that_gave_no_answer_is_said() -> None:
-    error = failed(QuestionFailed("the child ended without an answer", "see dmesg"), REQUEST)
+    error = failed(QuestionFailed("the child ended without an answer", "see dmesg"), REQUEST, THEN)
     assert error.message.startswith("staging failed: the child ended without an answer;")
     assert error.hint == "see dmesg"
-    assert failed(QuestionFailed("it is closed"), REQUEST).hint == GENERAL
+    assert failed(QuestionFailed("it is closed"), REQUEST, THEN).hint == GENERAL
 
 
 def test_what_the_kernel_refused_is_named_with_the_folder_it_is_below() -> None:
-    error = failed(OSError(errno.ENOTDIR, "Not a directory", "a/b"), REQUEST)
+    error = failed(OSError(errno.ENOTDIR, "Not a directory", "a/b"), REQUEST, THEN)
     assert "Not a directory (a/b, below /mnt/ram); the source was not touched." in error.message
     assert error.hint == GENERAL
+
+
+def test_what_was_opened_by_a_descriptor_is_named_by_where_it_lies() -> None:
+    error = failed(
+        OSError(errno.EIO, "says the kernel", "/proc/self/fd/7/journal.1"), REQUEST, THEN
+    )
+    assert "says the kernel (.hostprep-data/journal.1, below /mnt/ram);" in error.message
 
 
 # As ext4 has it at the flush to a disk that fails, and after it, mounted for writing as before.
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.ENODEV])
 def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
-    error = failed(OSError(number, "says the kernel", ".hostprep-data"), REQUEST)
+    error = failed(OSError(number, "says the kernel", ".hostprep-data"), REQUEST, THEN)
     assert error.hint is not None
     assert "`dmesg`" in error.hint
     assert error.hint.endswith(GENERAL)
@@ -62,12 +72,26 @@ def test_where_the_target_became_read_only_in_mid_copy_the_kernels_log_is_named(
 ) -> None:
     """As ext4 does once its disk is gone: that the same command goes on is no help before that."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
-    private = PrivateDir(descriptor, descriptor, descriptor, "data", resumable=False)
+    private = PrivateDir(descriptor, descriptor, descriptor, "data", resumable=False, then=THEN)
     read_only = _explain(TaskFailed(errno.EROFS, "Read-only file system"), private)
     assert read_only.hint is not None and "`dmesg`" in read_only.hint
     other = _explain(TaskFailed(errno.EACCES, "Permission denied"), private)
     os.close(descriptor)
-    assert other.hint == "run the same command again: it goes on with what was copied"
+    assert other.hint == f"run the same command again: {THEN}"
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC, errno.ENOMEM, errno.EROFS])
+def test_of_a_run_whose_next_begins_anew_no_error_says_otherwise(
+    number: int, tmp_path: Path
+) -> None:
+    request = replace(REQUEST, verify=Verify.NONE)
+    then = what_comes_of_it(request, in_ram=False)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    private = PrivateDir(descriptor, descriptor, descriptor, "data", resumable=False, then=then)
+    error = _explain(TaskFailed(number, os.strerror(number)), private)
+    os.close(descriptor)
+    assert error.hint is not None and error.hint.endswith(f"run the same command again: {then}")
+    assert "kept" not in error.message and "it copies anew what was not published" in then
 
 
 def test_a_plan_names_the_target_that_a_failing_disk_keeps_it_from_reading() -> None:

@@ -177,13 +177,13 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
 @pytest.mark.parametrize(
     ("number", "said", "hint"),
     [
-        (signal.SIGTERM, "by SIGTERM", "goes on with what was copied"),
+        (signal.SIGTERM, "by SIGTERM", "run the same command again: it goes on"),
         (
             signal.SIGKILL,
             "by SIGKILL",
-            "see dmesg); run the same command again: it goes on with what was copied. Until then",
+            "see dmesg); run the same command again: it goes on. Until then",
         ),
-        (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "goes on with what was copied"),
+        (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "again: it goes on"),
     ],
 )
 def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
@@ -191,7 +191,7 @@ def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
 ) -> None:
     """Not that nothing was published: an update has published when directories get their times."""
     before = set(psutil.Process().children())
-    job = Job(source, in_ram=True)
+    job = Job(source, in_ram=True, then="it goes on")
     with Pool(job, processes=1) as pool, pytest.raises(HostprepError) as ended:
         (child,) = set(psutil.Process().children()) - before
         pool.submit("scan", ["0"], lambda _: child.send_signal(number))
@@ -201,6 +201,17 @@ def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
     assert f"was ended {said} before all was done" in ended.value.message
     assert "published" not in ended.value.message
     assert hint in str(ended.value.hint)
+
+
+def test_of_one_that_copies_nothing_no_copies_are_promised(source: int) -> None:
+    before = set(psutil.Process().children())
+    with Pool(Job(source), processes=1) as pool, pytest.raises(HostprepError) as ended:
+        (child,) = set(psutil.Process().children()) - before
+        pool.submit("scan", ["0"], lambda _: child.send_signal(signal.SIGTERM))
+        for _ in range(20_000):
+            pool.submit("scan", ["0"], lambda _: None)
+        pool.run()
+    assert ended.value.hint == "run the same command again"
 
 
 def test_processes_are_started_where_more_readers_are_asked_for(source: int) -> None:

@@ -408,6 +408,25 @@ def test_a_directory_has_no_more_than_the_quota_leaves(
 
 
 @pytest.mark.parametrize(
+    ("left", "by_quota"), [(QuotaLeft(None, 1 << 20), False), (QuotaLeft(MIB, None), True)]
+)
+def test_a_quota_is_named_where_it_is_what_leaves_too_little(
+    left: QuotaLeft, by_quota: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of files alone does not make a full disk this user's to empty."""
+    files = CopyPlan(copied=Totals(files=3, bytes=10 * MIB, space_bytes=10 * MIB, entries=3))
+    full = Disk(f_blocks=1 << 20, f_bfree=1536, f_bavail=512, f_files=1 << 30, f_favail=1 << 30)
+    monkeypatch.setattr(plans_space, "standing_directory", lambda _: "/")
+    monkeypatch.setattr(plans_space.os, "statvfs", lambda _: full)
+    monkeypatch.setattr(plans_space, "mount_below", lambda _: replace(MOUNT, fstype="ext4"))
+    monkeypatch.setattr(plans_space, "quota_left", lambda _path: left)
+    refusal = check_space(INTO_A_DIRECTORY, directory_space(INTO_A_DIRECTORY, files))
+    assert refusal is not None
+    assert ("by quota" in refusal.message) is by_quota
+    assert ("4.00 MiB that it keeps for root only" in refusal.message) is not by_quota
+
+
+@pytest.mark.parametrize(
     ("fstype", "ours", "refused", "counts"),
     [
         ("tmpfs", False, False, True),
