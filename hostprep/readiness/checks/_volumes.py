@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.host.memory import Headroom
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status, verdict
@@ -107,8 +106,16 @@ class JudgedVolume:
 
 
 def is_limited(volume: VolumeSpec, context: Context) -> bool:
-    """Whether its size is a percentage, and a cgroup limits this process."""
-    return volume.size.endswith("%") and context.headroom.machine is not None
+    """Whether its size is a percentage, and a cgroup limits this process, as far as can be told."""
+    try:
+        return _is_share(volume) and context.headroom.machine is not None
+    except HostprepError:
+        return False
+
+
+def _is_share(volume: VolumeSpec) -> bool:
+    """Whether its size is a percentage: no other one asks for the memory."""
+    return volume.size.endswith("%")
 
 
 def hint_outside_of_jobs(hint: str | None, *, limited: bool) -> str | None:
@@ -170,14 +177,12 @@ def _growth_bytes(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) 
 
 
 def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
-    """Return the spec's volumes; None where there is no spec."""
+    """Return the spec's volumes; None where there is no spec.
+
+    Raises ``HostprepError`` where the memory cannot be read and one has a percentage of it.
+    """
     if context.spec is None:
         return None
-    if not context.spec.volumes:
-        return ()
-    headroom = context.headroom
-    # Of "size=50%" in fstab the kernel takes the machine's RAM, whoever mounts it.
-    machine_bytes = (headroom.machine or headroom).ram_bytes
     lines = {entry.simple_target: entry for entry in context.fstab if entry.is_ours}
     looks = []
     for volume in context.spec.volumes:
@@ -185,12 +190,12 @@ def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
         line: OptionValues | None = None
         spoiled: tuple[str, ...] = ()
         if entry := lines.get(volume.path):
-            line = parse_options(entry.options, ram_bytes=machine_bytes)
+            line = parse_options(entry.options, ram_bytes=_ram_for(entry.options, context))
             spoiled = tuple(_spoiled(entry.options))
         looks.append(
             JudgedVolume(
                 spec=volume,
-                size_bytes=_wanted_bytes(volume, headroom, live, line),
+                size_bytes=_wanted_bytes(volume, context, live, line),
                 live=live,
                 line=line,
                 spoiled=spoiled,
@@ -226,8 +231,18 @@ def _spoiled(options: Sequence[str]) -> Iterator[str]:
         yield "ro, so nothing can be staged into it"
 
 
+def _ram_for(options: Sequence[str], context: Context) -> int | None:
+    """Return what "size=50%" in fstab is half of, None where nothing there is a percentage.
+
+    The kernel takes the machine's RAM, whoever mounts it.
+    """
+    if not any(option.startswith("size=") and option.endswith("%") for option in options):
+        return None
+    return (context.headroom.machine or context.headroom).ram_bytes
+
+
 def _wanted_bytes(
-    volume: VolumeSpec, headroom: Headroom, live: LiveVolume | None, line: OptionValues | None
+    volume: VolumeSpec, context: Context, live: LiveVolume | None, line: OptionValues | None
 ) -> int:
     """Return the wanted size; a percentage is of the machine's RAM.
 
@@ -235,6 +250,9 @@ def _wanted_bytes(
     what apply mounted outside of it, and who is in a container what it mounted in there: where the
     volume has the size by the limit, that one is wanted.
     """
+    if not _is_share(volume):
+        return volume.size_bytes(0)
+    headroom = context.headroom
     by_machine = volume.size_bytes((headroom.machine or headroom).ram_bytes)
     by_limit = volume.size_bytes(headroom.ram_bytes)
     found = live.size_bytes if live is not None else line.size_bytes if line is not None else None
@@ -242,7 +260,7 @@ def _wanted_bytes(
 
 
 def _same(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bool:
-    if volume.size.endswith("%"):
+    if _is_share(volume):
         return is_same_share(size_bytes, wanted_bytes)
     return abs(size_bytes - wanted_bytes) < 1 << 16
 
