@@ -14,7 +14,7 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
 from hostprep.volumes.budget import arithmetic, default_reserve
-from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
+from hostprep.volumes.model import INODE_BYTES, Huge, LiveVolume, RamBudget
 from hostprep.volumes.options import OptionValues, parse_options
 from hostprep.volumes.settings import default_inodes, is_same_share, making_writable
 
@@ -27,7 +27,8 @@ class JudgedVolume:
 
     ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
     from here has a percentage of that limit.
-    ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
+    ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it;
+    ``no_mode``: that names no mode.
     ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``), or this
     host knows none of that name: ``no_owner`` says so then.
     ``spoiled``: what its line says, or lacks, by which a boot does without it, or is stopped,
@@ -44,6 +45,51 @@ class JudgedVolume:
     limited: bool = False
     too_little: str | None = None
     no_owner: HostprepError | None = None
+    no_mode: bool = False
+
+    @property
+    def wanted(self) -> VolumeSpec:
+        """The spec of it, completed from its line in fstab, owner in numbers.
+
+        Without an owner where this host does not know the spec's: the line's is another then.
+        """
+        spec, owner = self._by_line(), self.spec.owner
+        if owner is not None:
+            owner = None if self.owner is None else f"{self.owner[0]}:{self.owner[1]}"
+        line_inodes = None if self.line is None else self.line.inodes
+        return replace(spec, owner=owner or spec.owner, inodes=spec.inodes or line_inodes)
+
+    @property
+    def undrifted(self) -> VolumeSpec:
+        """The spec, and as in its line in fstab what it leaves open and is mounted otherwise.
+
+        The line follows what is mounted where `hostprep mount` is not told: a `chmod` by hand too.
+        """
+        spec, live, line = self.spec, self.live, self._by_line()
+        if live is None:
+            return spec
+        return replace(
+            spec,
+            mode=spec.mode if line.mode == live.mode else line.mode,
+            owner=spec.owner if line.owner == f"{live.uid}:{live.gid}" else line.owner,
+            huge=spec.huge if line.huge == live.huge else line.huge,
+        )
+
+    def _by_line(self) -> VolumeSpec:
+        """Return the spec, with its line's mode, owner and huge pages where it leaves them open."""
+        spec, line = self.spec, self.line
+        if line is None:
+            return replace(spec, owner=None if self.no_owner else spec.owner)
+        owner = spec.owner
+        if owner is None and line.uid is not None and line.gid is not None:
+            owner = f"{line.uid}:{line.gid}"
+        says_mode = line.mode >= 0 and not self.no_mode
+        return replace(
+            spec,
+            mode=line.mode if spec.mode is None and says_mode else spec.mode,
+            owner=None if self.no_owner else owner,
+            huge=spec.huge or (line.huge if line.huge in {*Huge} else None),
+        )
 
     def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
@@ -189,7 +235,9 @@ def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
         live = context.live(volume.path)
         line: OptionValues | None = None
         spoiled: tuple[str, ...] = ()
+        no_mode = False
         if entry := lines.get(volume.path):
+            no_mode = not any(option.startswith("mode=") for option in entry.options)
             line = parse_options(entry.options, ram_bytes=_ram_for(entry.options, context))
             spoiled = tuple(_spoiled(entry.options))
         looks.append(
@@ -201,6 +249,7 @@ def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
                 spoiled=spoiled,
                 limited=is_limited(volume, context),
                 too_little=too_little_memory(volume, context),
+                no_mode=no_mode,
             )
         )
     return tuple(looks)
