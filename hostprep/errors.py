@@ -58,6 +58,11 @@ LIMIT_HINTS = {
     errno.ENFILE: "the machine's limit on open files is reached: raise it (sysctl fs.file-max)",
     errno.ENOMEM: "free some memory, and run the same command again",
 }
+# What is wrong with a path itself, whatever disk it would lie on.
+_PATH_HINTS = {
+    errno.ELOOP: "its symlinks lead in a circle: `namei -l` with the path shows which",
+    errno.ENAMETOOLONG: "no path may be that long: is it the one that is meant?",
+}
 # Of what cannot be told any better.
 MEND_HINT = "mend that (dmesg may say more), and run the same command again"
 # Of what root itself is refused; who runs as another user may have the right to it.
@@ -91,7 +96,7 @@ def reading_hint(error: OSError) -> str:
         return "run it with sudo, or have it opened to you"
     if error.errno in OF_A_SERVER:
         return "mount it anew, once its server is there, and run the same command again"
-    return MEND_HINT
+    return _PATH_HINTS.get(error.errno or 0, MEND_HINT)
 
 
 def one_line(text: str) -> str:

@@ -24,7 +24,15 @@ from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.paths import Folder, Place
 from hostprep.volumes.plan import VolumePlan, plan_volume
-from hostprep.volumes.settings import DEFAULT_MODE, default_inodes, is_same_share, whole_pages
+from hostprep.volumes.settings import (
+    DEFAULT_MODE,
+    LineSettings,
+    default_inodes,
+    first_known,
+    is_same_share,
+    line_settings,
+    whole_pages,
+)
 
 # Inodes beyond what the data sets take now, so that they may grow a little.
 _SPARE_INODES = 4096
@@ -179,8 +187,11 @@ def _place_then(place: Place, roots: Mapping[str, Folder]) -> Place:
 
 def _root_then(look: VolumeLook) -> Folder:
     """Return the volume's root directory as it will be once it is as the spec wants it."""
-    live = look.facts.live if look.facts is not None else None
-    uid, gid, mode = (live.uid, live.gid, live.mode) if live is not None else (0, 0, DEFAULT_MODE)
+    facts = look.facts
+    live, line = (None, LineSettings()) if facts is None else (facts.live, line_settings(facts))
+    uid, gid, mode = line.uid or 0, line.gid or 0, first_known(line.mode, otherwise=DEFAULT_MODE)
+    if live is not None:
+        uid, gid, mode = live.uid, live.gid, live.mode
     if look.owner is not None:
         uid, gid = look.owner
     return Folder(look.spec.path, uid, gid, mode if look.spec.mode is None else look.spec.mode)
@@ -200,6 +211,7 @@ def _request(
         huge=None if spec.huge is None else Huge(spec.huge),
         swap=spec.swap,
         fstab=True,
+        keep_line=True,  # a `chmod` by hand is nothing that the spec asks for
         reserve_bytes=reserve_bytes,
     )
 

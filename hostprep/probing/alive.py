@@ -11,7 +11,7 @@ import os
 import stat
 from typing import Any
 
-from hostprep.errors import MEND_HINT, OF_A_SERVER, ROOT_KEPT_OUT, HostprepError, UsageError
+from hostprep.errors import OF_A_SERVER, ROOT_KEPT_OUT, HostprepError, UsageError, reading_hint
 from hostprep.host.answering import PATIENCE_SECONDS, NoAnswer, no_answer
 from hostprep.host.fscrypt import locked_out
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
@@ -84,5 +84,6 @@ def _complain(path: str, seen: dict[str, Any]) -> None:
             "is the device, or the server, still there? see `dmesg`",
         )
     raise HostprepError(
-        f"{path} could not be read: {seen['words']}; nothing was measured.", MEND_HINT
+        f"{path} could not be read: {seen['words']}; nothing was measured.",
+        reading_hint(OSError(seen["errno"], seen["words"])),
     )

@@ -44,6 +44,7 @@ def read_spec_bytes(path: Path, *, named: bool) -> bytes:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     if os.geteuid() == 0 and not named and not _is_trusted_link(path):
         flags |= os.O_NOFOLLOW  # one that takes the file's place only now
+    _check_no_device(path)
     try:
         descriptor = os.open(path, flags)
     except FileNotFoundError:
@@ -70,6 +71,16 @@ def read_spec_bytes(path: Path, *, named: bool) -> bytes:
             "is it the right file?",
         )
     return content
+
+
+def _check_no_device(path: Path) -> None:
+    """Raise for a device without opening it, which alone has some act, as a watchdog or a tape."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # the open says what is wrong
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise UsageError(f"{path} is a device.", "name the spec file")
 
 
 def _is_trusted_link(path: Path) -> bool:

@@ -63,10 +63,12 @@ def _held(path: Path, *, is_magic: bool) -> Iterator[Path]:
 
 def _write(path: Path, content: bytes, *, is_magic: bool, durable: bool) -> None:
     try:
-        replaceable = not is_magic and stat.S_ISREG(os.lstat(path).st_mode)
+        mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        replaceable = True
-    if replaceable:
+        mode = stat.S_IFREG
+    if stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is a disk, or a part of one", str(path))
+    if not is_magic and stat.S_ISREG(mode):
         write_atomically(path, [content], durable=durable)
         return
     try:

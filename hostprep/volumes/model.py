@@ -32,7 +32,8 @@ class VolumeRequest:
     for a new volume where the kernel takes it. ``swap`` of False asks for ``noswap`` where the
     kernel takes it. ``allow_shrink`` of False keeps a larger volume as it is (staging grows
     volumes, never shrinks). ``of_ram``: the size is a percentage of the RAM, and a volume that
-    is nearly as large stays as it is.
+    is nearly as large stays as it is. ``keep_line``: mode, owner and huge pages that are not asked
+    for stay in the line in fstab as they are; else it follows what is mounted.
     """
 
     path: str
@@ -46,6 +47,7 @@ class VolumeRequest:
     fstab: bool = False
     allow_shrink: bool = True
     of_ram: bool = False
+    keep_line: bool = False
     reserve_bytes: int | None = None
     force: bool = False
 

@@ -25,8 +25,12 @@ from hostprep.volumes.paths import not_empty_refusal, place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
     KEPT_AT_REMOUNT,
+    LineSettings,
+    boot_options,
     default_inodes,
+    first_known,
     huge_pages,
+    line_settings,
     making_writable,
     mount_options,
     new_inodes,
@@ -118,8 +122,12 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     noswap = not request.swap and facts.support.noswap is True
     huge = huge_pages(request, facts)
     budget = check_budget(request, facts, size_bytes + inodes * INODE_BYTES)
-    mode = DEFAULT_MODE if request.mode is None else request.mode
-    owner = (request.uid or 0, request.gid or 0)
+    line = line_settings(facts) if request.keep_line else LineSettings()
+    mode = first_known(request.mode, line.mode, otherwise=DEFAULT_MODE)
+    owner = (
+        first_known(request.uid, line.uid, otherwise=0),
+        first_known(request.gid, line.gid, otherwise=0),
+    )
     options = mount_options(size_bytes, inodes, mode, owner, huge, noswap, facts.labels)
     missing = facts.place.missing
     changes = [Change(directory, "make directory", "it does not exist") for directory in missing]
@@ -181,7 +189,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     remount = _remount_options(facts, live, size_bytes, inodes, huge) if changes else None
     changes += _directory_changes(live, mode, owner)
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
-    at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted, facts.labels)
+    at_boot = boot_options(request, facts, size_bytes, inodes, noswap_wanted)
     more_inodes_than_asked = request.inodes is not None and request.inodes < inodes
     read_only = read_only_warnings(live, mode, owner)
     if read_only:

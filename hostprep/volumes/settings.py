@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from typing import TypeVar
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import NoRoom, Refused
 from hostprep.units import KIB, PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
@@ -16,6 +18,9 @@ from hostprep.volumes.model import (
     Unchanged,
     VolumeRequest,
 )
+from hostprep.volumes.options import parse_options
+
+Known = TypeVar("Known")
 
 DEFAULT_MODE = 0o755
 # What a mount has of somebody's own, and a remount that does not name it may take away.
@@ -140,6 +145,36 @@ def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> t
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LineSettings:
+    """What a line in fstab says of a volume's root folder and huge pages; None: nothing."""
+
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    huge: Huge | None = None
+
+
+def line_settings(facts: VolumeFacts) -> LineSettings:
+    """Return what the volume's line in fstab says, as far as a kernel understands it."""
+    entry = facts.fstab_entry
+    if entry is None:
+        return LineSettings()
+    said, named = parse_options(entry.options), {each.partition("=")[0] for each in entry.options}
+    return LineSettings(
+        # Left out it would be 1777 at the next boot, which no line of ours means.
+        said.mode if "mode" in named and said.mode >= 0 else None,
+        said.uid if "uid" in named else None,
+        said.gid if "gid" in named else None,
+        Huge(said.huge) if said.huge in {*Huge} else None,
+    )
+
+
+def first_known(*values: Known | None, otherwise: Known) -> Known:
+    """Return the first of ``values`` that is one."""
+    return next((value for value in values if value is not None), otherwise)
+
+
 def mount_options(
     size_bytes: int,
     inodes: int,
@@ -160,6 +195,26 @@ def mount_options(
         *((f"huge={huge}",) if huge is not Huge.NEVER else ()),
         *(("noswap",) if noswap else ()),
         *labels,
+    )
+
+
+def boot_options(
+    request: VolumeRequest, facts: VolumeFacts, size_bytes: int, inodes: int, noswap: bool
+) -> tuple[str, ...]:
+    """Return what the line in fstab of a volume that is mounted is to say."""
+    live, line = facts.live, line_settings(facts) if request.keep_line else LineSettings()
+    assert live is not None
+    return mount_options(
+        size_bytes,
+        inodes,
+        first_known(request.mode, line.mode, otherwise=live.mode),
+        (
+            first_known(request.uid, line.uid, otherwise=live.uid),
+            first_known(request.gid, line.gid, otherwise=live.gid),
+        ),
+        first_known(request.huge, line.huge, otherwise=live.huge),
+        noswap,
+        facts.labels,
     )
 
 

@@ -73,6 +73,14 @@ def test_facts_of_a_path_that_is_not_there() -> None:
     assert document["error"]["hint"]
 
 
+def test_a_path_whose_links_lead_in_a_circle_is_no_matter_of_a_disk(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for command in ("facts", "probe"):
+        done = run_hostprep(command, str(tmp_path / "loop"))
+        assert done.returncode == 1
+        assert "symbolic links" in done.stderr and "namei -l" in done.stderr
+
+
 @pytest.mark.parametrize(
     "args",
     [("stage",), ("mount",), ("facts", "--nonsense"), ("nonsense",), ("probe",), ("unstage",)],

@@ -201,3 +201,21 @@ def test_many_sources_that_hang_take_no_longer_than_one(host: Host) -> None:
         assert found["HP014", name]["measured"]["value"] == "hangs"
         assert found["HP010", name]["measured"]["value"] == "never"
     assert not [each for each in found.values() if each["status"] == "UNKNOWN"]
+
+
+def test_a_target_that_hangs_hides_nothing_of_the_other_data_sets(host: Host) -> None:
+    """Nor does it make a quick check wait until its time is over."""
+    source, kept = host.sources["stale"], host.volume("kept")
+    host.spec.write_text(
+        f"volumes:\n  - {{path: {kept}, size: 64M}}\ndatasets:\n"
+        f"  - {{name: near, source: {source}, volume: {kept}}}\n"
+        f"  - {{name: away, source: {source}, to: {host.share / 'deep'}}}\n"
+    )
+    (server,) = far_share.servers(host.share_root)
+    os.kill(server, signal.SIGSTOP)
+    done = run_hostprep("check", host.spec, "--only", "HP010,HP011,HP012,HP014", "--json")
+    found = {(each["code"], each["subject"]): each for each in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 3 and found["HP010", "near"]["measured"]["value"] == "never"
+    assert found["HP010", "away"]["status"] == "UNKNOWN"
+    assert "leads: no answer within" in found["HP010", "away"]["message"]
+    assert [each["code"] for each in found.values() if each["status"] == "UNKNOWN"] == ["HP010"]

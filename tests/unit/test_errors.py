@@ -22,6 +22,8 @@ from hostprep.errors import failed_by_host, reading_hint
         (errno.ENFILE, 0, "fs.file-max"),
         (errno.EAGAIN, 1000, "ulimit -u"),
         (errno.ENOMEM, 0, "free some memory"),
+        (errno.ELOOP, 0, "namei -l"),
+        (errno.ENAMETOOLONG, 1000, "that long"),
     ],
 )
 def test_what_helps_where_something_cannot_be_read(

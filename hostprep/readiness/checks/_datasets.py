@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -10,8 +9,8 @@ from typing import Any, TypeVar
 from hostprep.dataclass import dataclass
 from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._commands import aside_line, stage_again_line, stage_line
-from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of
-from hostprep.readiness.checks._sources import Origin, ask_source
+from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of, ways_of
+from hostprep.readiness.checks._sources import Origin, Way, ask_source
 from hostprep.readiness.checks._volumes import freeing_memory, too_little_memory
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
@@ -114,10 +113,12 @@ def judged_datasets(context: Context) -> tuple[JudgedDataset, ...]:
     spec = context.spec
     looks = []
     if spec is not None:
+        targets, ways = targets_of(context, spec.datasets), ways_of(context, spec.datasets)
         for wanted in spec.datasets:
-            on_record = [each for each in targets_of(wanted) if each in known]
+            on_record = [each for each in targets[wanted.target] if each in known]
             status = known.pop(on_record[0]) if on_record else None
-            looks.append(_wanted(context, spec, wanted, status, damaged.get(wanted.target)))
+            way, record = ways.get(wanted.to), damaged.get(wanted.target)
+            looks.append(_wanted(context, spec, wanted, status, record, way))
     for status in known.values():
         # What was staged by hand, and went with a reboot or its volume, or is locked while its user
         # is logged out, nobody has asked for.
@@ -134,13 +135,19 @@ def _wanted(
     wanted: DatasetSpec,
     status: DatasetStatus | None,
     damaged: DamagedRecord | None,
+    way: Way | None,
 ) -> JudgedDataset:
-    """Return a data set of the spec; ``status`` is of its record, where that can be read."""
+    """Return a data set of the spec; ``status`` is of its record, where that can be read.
+
+    ``way`` is where its `to:` leads: on record is the path without symlinks.
+    """
     lost = wanted.volume is not None and context.live(wanted.volume) is None
     volume = next((each for each in spec.volumes if each.path == wanted.volume), None)
     state, reason = (status.state, status.reason) if status else ("never", "it was never staged")
-    if status is None and (closed := _closed_above(wanted.to)):
-        state, reason = "unreachable", f"{NOT_FOR_US}{closed}, where its path leads"
+    if status is None and way is not None and way.closed:
+        state, reason = "unreachable", f"{NOT_FOR_US}{way.closed}, where its path leads"
+    elif status is None and way is not None and way.real is None:
+        state, reason = "unreachable", way.why
     in_the_way = _in_the_way(status) if status else None
     if damaged is not None:
         state, in_the_way = "damaged", damaged.hint
@@ -160,20 +167,6 @@ def _wanted(
         shares_name=sum(each.name == wanted.name for each in spec.datasets) > 1,
         too_little=None if volume is None else too_little_memory(volume, context),
     )
-
-
-def _closed_above(to: str | None) -> str | None:
-    """Return the directory for which this user cannot tell where ``to`` leads; None: it can be.
-
-    On record is the path without symlinks.
-    """
-    try:
-        os.path.realpath(to or "/", strict=True)
-    except PermissionError as error:
-        return os.path.dirname(str(error.filename))
-    except OSError:
-        pass
-    return None
 
 
 def _found(context: Context, status: DatasetStatus) -> JudgedDataset:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sized
+from collections.abc import Collection, Iterator, Sized
 
 from hostprep.dataclass import dataclass
+from hostprep.readiness.checks._sources import Way, ask_way
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status
+from hostprep.readiness.side_by_side import at_once
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.record.records import record_id
 
@@ -34,10 +36,12 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
     if not damaged:
         return ()
     known = {status.record.target for status in context.datasets}  # of the machine's, or one's own
+    datasets = context.spec.datasets if context.spec else ()
+    targets = targets_of(context, datasets)
     wanted = {
         record_id(each.name, target): each
-        for each in (context.spec.datasets if context.spec else ())
-        for target in targets_of(each)
+        for each in datasets
+        for target in targets[each.target]
         if target not in known
     }
     found = []
@@ -72,8 +76,19 @@ def not_judged(
         )
 
 
-def targets_of(wanted: DatasetSpec) -> tuple[str, ...]:
-    """Return the paths under which it may be on record: as written, and without symlinks."""
-    if wanted.to is None:
-        return (wanted.target,)
-    return wanted.target, os.path.join(os.path.realpath(wanted.to), wanted.name)
+def targets_of(context: Context, wanted: Collection[DatasetSpec]) -> dict[str, tuple[str, ...]]:
+    """Return by target the paths under which each may be on record: that, and without symlinks."""
+    by_to = ways_of(context, wanted)
+    found = {}
+    for each in wanted:
+        real = by_to[each.to].real if each.to else None
+        also = () if real is None else (os.path.join(real, each.name),)
+        found[each.target] = (each.target, *also)
+    return found
+
+
+def ways_of(context: Context, wanted: Collection[DatasetSpec]) -> dict[str | None, Way]:
+    """Return where each `to:` leads; several that hang take no longer than one."""
+    places = tuple({each.to: None for each in wanted if each.to})
+    ways = at_once(lambda place: ask_way(context, place), places)
+    return dict(zip(places, ways, strict=True))

@@ -1,8 +1,9 @@
-"""Whether the source of a data set answers, asked in a child that may be left behind."""
+"""Whether what a spec names answers, and where it leads, asked in a child that may be left."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from hostprep.dataclass import dataclass
@@ -12,6 +13,7 @@ from hostprep.readiness.model import CannotTell, Level
 
 # Of the 2.5 s of a quick check; comparing takes the rest.
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
+_WAY_SECONDS = {Level.QUICK: 0.8, Level.FULL: 10.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +57,41 @@ def ask_source(context: Context, source: str) -> Origin:
         return Origin(**context.ask(f"source {source}", question, patience_seconds=patience))
     except CannotTell as error:
         return Origin("hangs", error.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a path leads: ``real`` is it without symlinks, None where it does not answer: ``why``.
+
+    ``closed`` is the directory for which this user cannot tell, None where it can be told.
+    """
+
+    real: str | None
+    closed: str | None = None
+    why: str = ""
+
+
+def ask_way(context: Context, path: str) -> Way:
+    """Return where a target's directory leads, in a child that is left behind where it hangs."""
+    root = context.root
+
+    def question() -> dict[str, str | None]:
+        below = str(root / path.lstrip("/"))
+        closed = None
+        try:
+            real = os.path.realpath(below, strict=True)
+        except OSError as error:
+            real = os.path.realpath(below)
+            if isinstance(error, PermissionError):
+                closed = os.path.dirname(str(error.filename))
+        if root != Path("/") and Path(real).is_relative_to(root):
+            real = f"/{Path(real).relative_to(root)}"
+        return {"real": real, "closed": closed}
+
+    patience = _WAY_SECONDS[context.level]
+    name = f"where {path} leads"
+    try:
+        found = context.ask(name, question, patience_seconds=patience, below_root=True)
+    except CannotTell as error:
+        return Way(None, why=error.message.rstrip("."))
+    return Way(**found)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.host.memory import Headroom
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status, verdict
@@ -15,7 +14,7 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
 from hostprep.volumes.budget import arithmetic, default_reserve
-from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
+from hostprep.volumes.model import INODE_BYTES, Huge, LiveVolume, RamBudget
 from hostprep.volumes.options import OptionValues, parse_options
 from hostprep.volumes.settings import default_inodes, is_same_share, making_writable
 
@@ -28,7 +27,8 @@ class JudgedVolume:
 
     ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
     from here has a percentage of that limit.
-    ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
+    ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it;
+    ``no_mode``: that names no mode.
     ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``), or this
     host knows none of that name: ``no_owner`` says so then.
     ``spoiled``: what its line says, or lacks, by which a boot does without it, or is stopped,
@@ -45,6 +45,51 @@ class JudgedVolume:
     limited: bool = False
     too_little: str | None = None
     no_owner: HostprepError | None = None
+    no_mode: bool = False
+
+    @property
+    def wanted(self) -> VolumeSpec:
+        """The spec of it, completed from its line in fstab, owner in numbers.
+
+        Without an owner where this host does not know the spec's: the line's is another then.
+        """
+        spec, owner = self._by_line(), self.spec.owner
+        if owner is not None:
+            owner = None if self.owner is None else f"{self.owner[0]}:{self.owner[1]}"
+        line_inodes = None if self.line is None else self.line.inodes
+        return replace(spec, owner=owner or spec.owner, inodes=spec.inodes or line_inodes)
+
+    @property
+    def undrifted(self) -> VolumeSpec:
+        """The spec, and as in its line in fstab what it leaves open and is mounted otherwise.
+
+        The line follows what is mounted where `hostprep mount` is not told: a `chmod` by hand too.
+        """
+        spec, live, line = self.spec, self.live, self._by_line()
+        if live is None:
+            return spec
+        return replace(
+            spec,
+            mode=spec.mode if line.mode == live.mode else line.mode,
+            owner=spec.owner if line.owner == f"{live.uid}:{live.gid}" else line.owner,
+            huge=spec.huge if line.huge == live.huge else line.huge,
+        )
+
+    def _by_line(self) -> VolumeSpec:
+        """Return the spec, with its line's mode, owner and huge pages where it leaves them open."""
+        spec, line = self.spec, self.line
+        if line is None:
+            return replace(spec, owner=None if self.no_owner else spec.owner)
+        owner = spec.owner
+        if owner is None and line.uid is not None and line.gid is not None:
+            owner = f"{line.uid}:{line.gid}"
+        says_mode = line.mode >= 0 and not self.no_mode
+        return replace(
+            spec,
+            mode=line.mode if spec.mode is None and says_mode else spec.mode,
+            owner=None if self.no_owner else owner,
+            huge=spec.huge or (line.huge if line.huge in {*Huge} else None),
+        )
 
     def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
@@ -107,8 +152,16 @@ class JudgedVolume:
 
 
 def is_limited(volume: VolumeSpec, context: Context) -> bool:
-    """Whether its size is a percentage, and a cgroup limits this process."""
-    return volume.size.endswith("%") and context.headroom.machine is not None
+    """Whether its size is a percentage, and a cgroup limits this process, as far as can be told."""
+    try:
+        return _is_share(volume) and context.headroom.machine is not None
+    except HostprepError:
+        return False
+
+
+def _is_share(volume: VolumeSpec) -> bool:
+    """Whether its size is a percentage: no other one asks for the memory."""
+    return volume.size.endswith("%")
 
 
 def hint_outside_of_jobs(hint: str | None, *, limited: bool) -> str | None:
@@ -170,32 +223,33 @@ def _growth_bytes(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) 
 
 
 def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
-    """Return the spec's volumes; None where there is no spec."""
+    """Return the spec's volumes; None where there is no spec.
+
+    Raises ``HostprepError`` where the memory cannot be read and one has a percentage of it.
+    """
     if context.spec is None:
         return None
-    if not context.spec.volumes:
-        return ()
-    headroom = context.headroom
-    # Of "size=50%" in fstab the kernel takes the machine's RAM, whoever mounts it.
-    machine_bytes = (headroom.machine or headroom).ram_bytes
     lines = {entry.simple_target: entry for entry in context.fstab if entry.is_ours}
     looks = []
     for volume in context.spec.volumes:
         live = context.live(volume.path)
         line: OptionValues | None = None
         spoiled: tuple[str, ...] = ()
+        no_mode = False
         if entry := lines.get(volume.path):
-            line = parse_options(entry.options, ram_bytes=machine_bytes)
+            no_mode = not any(option.startswith("mode=") for option in entry.options)
+            line = parse_options(entry.options, ram_bytes=_ram_for(entry.options, context))
             spoiled = tuple(_spoiled(entry.options))
         looks.append(
             JudgedVolume(
                 spec=volume,
-                size_bytes=_wanted_bytes(volume, headroom, live, line),
+                size_bytes=_wanted_bytes(volume, context, live, line),
                 live=live,
                 line=line,
                 spoiled=spoiled,
                 limited=is_limited(volume, context),
                 too_little=too_little_memory(volume, context),
+                no_mode=no_mode,
             )
         )
     return tuple(looks)
@@ -226,8 +280,18 @@ def _spoiled(options: Sequence[str]) -> Iterator[str]:
         yield "ro, so nothing can be staged into it"
 
 
+def _ram_for(options: Sequence[str], context: Context) -> int | None:
+    """Return what "size=50%" in fstab is half of, None where nothing there is a percentage.
+
+    The kernel takes the machine's RAM, whoever mounts it.
+    """
+    if not any(option.startswith("size=") and option.endswith("%") for option in options):
+        return None
+    return (context.headroom.machine or context.headroom).ram_bytes
+
+
 def _wanted_bytes(
-    volume: VolumeSpec, headroom: Headroom, live: LiveVolume | None, line: OptionValues | None
+    volume: VolumeSpec, context: Context, live: LiveVolume | None, line: OptionValues | None
 ) -> int:
     """Return the wanted size; a percentage is of the machine's RAM.
 
@@ -235,6 +299,9 @@ def _wanted_bytes(
     what apply mounted outside of it, and who is in a container what it mounted in there: where the
     volume has the size by the limit, that one is wanted.
     """
+    if not _is_share(volume):
+        return volume.size_bytes(0)
+    headroom = context.headroom
     by_machine = volume.size_bytes((headroom.machine or headroom).ram_bytes)
     by_limit = volume.size_bytes(headroom.ram_bytes)
     found = live.size_bytes if live is not None else line.size_bytes if line is not None else None
@@ -242,7 +309,7 @@ def _wanted_bytes(
 
 
 def _same(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bool:
-    if volume.size.endswith("%"):
+    if _is_share(volume):
         return is_same_share(size_bytes, wanted_bytes)
     return abs(size_bytes - wanted_bytes) < 1 << 16
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._boot import BootService, ask_boot
 from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets
+from hostprep.readiness.checks._sources import ask_way
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -52,22 +53,17 @@ def _wanted(context: Context, dataset: JudgedDataset) -> Wanted:
     service = ask_boot(context, dataset.name)
     target: str | None = dataset.target
     if service.target not in (None, target):
-        target = _without_links(dataset.target)
+        target = _without_links(context, dataset.target)
     source, record = dataset.origin.real, dataset.record
     from_another = record is not None and source not in (None, record.source)
     return Wanted(dataset.name, target, dataset.source, source, service, from_another)
 
 
-def _without_links(target: str) -> str | None:
-    """Return where a data set really lies, None where this user may not look."""
+def _without_links(context: Context, target: str) -> str | None:
+    """Return where a data set really lies, None where this user may not look, or nobody can."""
     folder, name = os.path.split(target)
-    try:
-        folder = os.path.realpath(folder, strict=True)
-    except PermissionError:
-        return None
-    except OSError:  # what is missing is as it is
-        folder = os.path.realpath(folder)
-    return os.path.join(folder, name)
+    way = ask_way(context, folder)
+    return None if way.closed or way.real is None else os.path.join(way.real, name)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

@@ -77,7 +77,9 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
     path = volume.spec.path
     stray = facts.strays.get(path)
     # By a name that this host does not know, nothing is mounted.
-    wanted = volume.spec if volume.no_owner is None else replace(volume.spec, owner=None)
+    wanted = volume.undrifted
+    if volume.no_owner is not None:
+        wanted = replace(wanted, owner=None)
     remedy: Remedy | None = volume.changing((mount_line(wanted),))
     measured = Measured("no line", "no line")
     if volume.line is not None:
@@ -115,6 +117,8 @@ def _differences(volume: JudgedVolume, line: OptionValues, *, swapped: bool) -> 
     if line.size_bytes is None or not volume.has_size(line.size_bytes):
         says = "no size" if line.size_bytes is None else format_bytes(line.size_bytes)
         yield f"{says} instead of {format_bytes(volume.size_bytes)}"
+    if spec.mode is None and volume.no_mode:
+        yield f"no mode, so it has the kernel's, {line.mode:04o}, and everybody may write there"
     if spec.mode not in (None, line.mode) and line.mode >= 0:
         yield f"mode {line.mode:04o} instead of {spec.mode:04o}"
     if volume.owner is not None and volume.owner != (line.uid, line.gid):
@@ -143,8 +147,8 @@ CHECK = Check(
 Each volume of the spec must have a line of hostprep's in fstab (marked `X-hostprep.id=`) that says
 what the spec says: size, mode, owner, `huge=`, inodes and the flags, and `noswap` where the kernel
 takes it and the spec does not say `swap: true`. It must not say `noauto`, nor `ro`, nor lack
-`nofail`, without which a boot stops where the mount fails, nor have fewer inodes than are in use
-now.
+`nofail`, without which a boot stops where the mount fails, nor a mode, without which everybody may
+write there, nor have fewer inodes than are in use now.
 
 **WARN** there is no line, it says something else, or somebody else's line mounts the same path, or
 the volume's own was pointed at another, or in /etc/systemd/system there is a unit for the path (or

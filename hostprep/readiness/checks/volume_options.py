@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import (
@@ -14,8 +13,7 @@ from hostprep.readiness.checks._volumes import (
 )
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
-from hostprep.spec.model import VolumeSpec
-from hostprep.volumes.model import FLAGS, Huge, LiveVolume
+from hostprep.volumes.model import FLAGS, LiveVolume
 
 Facts = tuple[JudgedVolume, ...] | None
 
@@ -34,7 +32,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _judge_one(volume: JudgedVolume, live: LiveVolume) -> Finding:
-    path, wanted = volume.spec.path, _wanted(volume)
+    path, wanted = volume.spec.path, volume.wanted
     lost = [flag for flag in FLAGS if not getattr(live, flag)]
     found = [f"{flag} is missing" for flag in lost]
     if wanted.mode is not None and wanted.mode != live.mode:
@@ -63,27 +61,6 @@ def _judge_one(volume: JudgedVolume, live: LiveVolume) -> Finding:
     return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)
 
 
-def _wanted(volume: JudgedVolume) -> VolumeSpec:
-    """Return the spec of the volume, completed from its line in fstab, owner in numbers.
-
-    Without an owner where this host does not know the spec's: the line's is another then.
-    """
-    spec, line = volume.spec, volume.line
-    owner = None if volume.owner is None else f"{volume.owner[0]}:{volume.owner[1]}"
-    if line is None:
-        return replace(spec, owner=owner)
-    by_line = None
-    if volume.no_owner is None and line.uid is not None and line.gid is not None:
-        by_line = f"{line.uid}:{line.gid}"
-    return replace(
-        spec,
-        mode=line.mode if spec.mode is None and line.mode >= 0 else spec.mode,
-        owner=owner or by_line,
-        huge=spec.huge or (line.huge if line.huge in {*Huge} else None),
-        inodes=spec.inodes or line.inodes,
-    )
-
-
 CHECK = Check(
     code="HP003",
     title="volumes have their options, mode and owner",
@@ -103,7 +80,7 @@ user or group of the name that the spec gives as its owner; what else differs is
 missing flag stays a FAIL.
 
 `hostprep mount` with the options that are printed remounts it; nothing in it is lost. So does
-`hostprep apply` with what the spec names; of a mode, owner or `huge=` that it leaves open, what is
-mounted stays, and the line in fstab is made to follow it.
+`hostprep apply` with what the spec names; a mode, owner or `huge=` that it leaves open stays as it
+is mounted, and as it is in fstab.
 """,
 )

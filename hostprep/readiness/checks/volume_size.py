@@ -41,7 +41,7 @@ def _judge_one(volume: JudgedVolume, size_bytes: int) -> Finding:
             f"{path} has {format_bytes(size_bytes)}, where the spec wants {wanted}"
             f" ({_who_differs(volume, size_bytes)}): {follows}."
         )
-        remedy = volume.changing((mount_line(volume.spec),), "what is in it stays")
+        remedy = volume.changing((mount_line(volume.undrifted),), "what is in it stays")
     return Finding(
         status,
         path,

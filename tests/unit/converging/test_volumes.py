@@ -111,28 +111,49 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
     assert all("all differ" in words for words in all_three.values())
 
 
-def test_the_line_does_not_differ_from_a_spec_that_leaves_it_open() -> None:
+def test_what_a_spec_leaves_open_stays_in_the_line_whatever_was_done_by_hand() -> None:
+    """A `chmod 777` that the check warns of is none that each boot is to make."""
     facts = mounted(PATH, 8 * GIB)
+    live = live_of(facts)
 
-    def told(live: LiveVolume, mode: int | None = None, size: str = "8G") -> str:
+    def planned(live: LiveVolume, mode: int | None = None, size: str = "8G") -> dict[Kind, str]:
         asked = look(size, replace(facts, live=live))
         asked = replace(asked, spec=replace(asked.spec, mode=mode))
-        return reasons(only(plan_volumes([asked], {})))[Kind.FSTAB]
+        return reasons(only(plan_volumes([asked], {})))
 
-    live = live_of(facts)
-    assert told(replace(live, mode=0o700)) == (
-        "it says mode=0755 instead of mode=0700; the spec names no mode: the line follows what is"
+    huge = Huge.ALWAYS if live.huge is not Huge.ALWAYS else Huge.NEVER
+    assert planned(replace(live, mode=0o777, uid=7, gid=7, huge=huge)) == {}
+    named = planned(replace(live, mode=0o700), mode=0o700)
+    assert named[Kind.FSTAB].endswith("what is mounted is right: the line differs from the spec")
+    larger = planned(replace(live, mode=0o777, size_bytes=9 * GIB), size="9G")
+    assert "mode" not in larger[Kind.FSTAB]
+    # A line that says no mode is not one of hostprep's making: the kernel would take 1777.
+    without = replace(facts, fstab=(facts.fstab or b"").replace(b"mode=0755,", b"", 1))
+    assert reasons(only(plan_volumes([look("8G", without)], {})))[Kind.FSTAB] == (
+        "it says nothing instead of mode=0755; the spec names no mode: the line follows what is"
         " mounted"
     )
-    assert "the spec names no owner: the line" in told(replace(live, uid=7, gid=7))
-    assert "names no mode or owner: the line" in told(replace(live, gid=7, mode=0o700))
-    huge = Huge.ALWAYS if live.huge is not Huge.ALWAYS else Huge.NEVER
-    assert "names no huge: the line" in told(replace(live, huge=huge))
-    # Where the spec names it, or something else differs as well, it does differ from the spec.
-    named = told(replace(live, mode=0o700), mode=0o700)
-    assert named.endswith("what is mounted is right: the line differs from the spec")
-    larger = replace(live, mode=0o700, size_bytes=9 * GIB)
-    assert told(larger, size="9G").endswith("the line differs from the spec")
+
+
+def test_one_that_is_mounted_anew_is_as_its_line_where_the_spec_leaves_it_open() -> None:
+    line = (mounted(PATH, 8 * GIB).fstab or b"").replace(b"mode=0755,uid=0", b"mode=1770,uid=7", 1)
+    assert b"mode=1770" in line
+    plan = only(plan_volumes([look("8G", replace(fresh(PATH), fstab=line))], {}))
+    assert any("mode=1770,uid=7,gid=0" in change.action for change in plan.changes)
+    assert all(change.kind is not Kind.FSTAB for change in plan.changes)
+
+
+def test_none_lies_in_a_volume_that_its_line_is_going_to_give_away() -> None:
+    outer, inner = fresh(PATH), fresh(f"{PATH}/inner")
+    line = (mounted(PATH, 8 * GIB).fstab or b"").replace(b"uid=0", b"uid=65534", 1)
+    place = replace(inner.place, missing=(PATH, inner.path))
+    looks = [
+        look("8G", replace(outer, fstab=line)),
+        look("1G", replace(inner, place=place, fstab=line)),
+    ]
+    _, second = plan_volumes(looks, {})
+    assert second.refusal is not None
+    assert f"{PATH}, above the mount point, belongs to uid 65534" in second.refusal.message
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import textwrap
@@ -81,6 +82,16 @@ def test_what_is_no_file_is_told_so_and_a_pipe_never_hangs(here: Path) -> None:
     (here / "loop").symlink_to("loop")
     with pytest.raises(HostprepError, match="cannot be read: Too many levels of symbolic links"):
         load_spec(Path("loop"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a device")
+def test_a_device_is_not_opened(here: Path) -> None:
+    """That alone starts a watchdog. The node stands for none that is there: its open would fail."""
+    os.mknod(here / "watchdog", 0o600 | stat.S_IFCHR, os.makedev(240, 7))
+    (here / "link").symlink_to("watchdog")
+    for name in ("watchdog", "link"):
+        with pytest.raises(UsageError, match=rf"^{name} is a device\.$"):
+            load_spec(Path(name))
 
 
 def test_a_huge_file_is_refused(here: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,16 @@ def test_a_named_file_is_read_as_far_as_asked_and_a_pipe_without_a_writer_not_wa
     assert read_named(Path(f"/dev/fd/{reader}"), 7) == b"late"
     late.join()
     os.close(reader)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a device")
+def test_a_disk_is_not_written_to(tmp_path: Path) -> None:
+    """The node stands for no disk that is there: to open it would fail otherwise."""
+    os.mknod(tmp_path / "disk", 0o600 | stat.S_IFBLK, os.makedev(240, 7))
+    (tmp_path / "link").symlink_to("disk")
+    for name in ("disk", "link"):
+        with pytest.raises(OSError, match="it is a disk, or a part of one"):
+            write_named(tmp_path / name, b"", durable=False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
