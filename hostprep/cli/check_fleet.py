@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hostprep.cli.fleet_words import Words
-from hostprep.cli.output import printable, say
+from hostprep.cli.output import printable, warn
 from hostprep.units import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_fleet(
         observer=Words(_PATIENCE_SECONDS),
     )
     for warning in run.warnings:
-        say(printable(warning))
+        warn(warning)
     reports = [_report(outcome) for outcome in run.hosts]
     return fleet_document(reports, unix_seconds=began, seconds=run.seconds)
 

@@ -9,7 +9,7 @@ import typer
 
 from hostprep.cli.fleet_words import Words
 from hostprep.cli.options import INVENTORY, JsonOption, PruneOption, SpecArgument
-from hostprep.cli.output import emit_json, emit_text, printable, say, say_error
+from hostprep.cli.output import emit_json, emit_text, printable, say, say_error, warn
 from hostprep.errors import HostprepError, Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def provision(
         again += f" with --retry-failed{instead}"
     error = _failure(run, again, check=check)
     for warning in run.warnings:
-        say(f"hostprep: Ansible says: {printable(warning)}")
+        warn(warning)
     if as_json:
         emit_json("provision", run_fields(run, check=check, error=error), ok=error is None)
     else:

@@ -40,7 +40,7 @@ class HostOutcome:
 class FleetRun:
     """A finished run: its hosts in the order of the inventory, and how long it took.
 
-    ``warnings`` are Ansible's own, of a ``--limit`` that names nobody for instance.
+    ``warnings`` are of the run, a sentence each: of a ``--limit`` that names nobody for instance.
     """
 
     hosts: tuple[HostOutcome, ...]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hostprep.errors import HostprepError, MissingTool, UsageError
+from hostprep.fleet.ansible_words import last_error, nobody_called, told, warnings_in
 from hostprep.fleet.environment import environment
 from hostprep.fleet.events import Event, Tally, parse_event
 from hostprep.fleet.inventory import refuse_what_is_none, unread
@@ -26,13 +27,11 @@ from hostprep.system.run import Running, start
 # and those of ssh take 56.
 _LONGEST_PLACE = 50
 _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
-# How ansible-playbook begins a warning, and what it says where patterns leave no host or are none.
-_WARNING = "[WARNING]"
+# What ansible-playbook says where patterns leave no host or are none.
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
 )
 _LOST_PASSWORDS = re.compile(r"The (vault )?password file (.*) was not found")
-_ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!)\s*(.*)")  # the latter before ansible-core 2.19
 
 
 class NobodyMeant(UsageError):
@@ -98,11 +97,11 @@ def run_playbook(
                 if observer is not None:
                     observer.event(event)
             completed = running.wait(timeout_seconds=60)
-    outcomes = tally.outcomes(_last_error(completed.stderr))
+    outcomes = tally.outcomes(last_error(completed.stderr))
     if not outcomes:
         said = completed.stderr.strip() or "\n".join(words).strip()
         raise _no_host(inventory, completed.returncode, said, limited=bool(limit))
-    warnings = tuple(line for line in completed.stderr.splitlines() if line.startswith(_WARNING))
+    warnings = told(warnings_in(completed.stderr))
     return FleetRun(outcomes, time.monotonic() - began, warnings)
 
 
@@ -124,6 +123,8 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
             f"write it, or name one that is there: {variables}",
         )
     if status == 0 or _NOBODY.search(said):
+        if unmet := nobody_called(warnings_in(said)):
+            said = f"it has no host or group called {', '.join(unmet)}"
         return NobodyMeant(
             f"no host of {inventory.rstrip(',')} is meant: {said[-2000:] or 'it names none'}",
             "look at --limit and at the inventory" if limited else "look at the inventory",
@@ -149,14 +150,6 @@ def checked_inventory(inventory: str) -> str:
             "name a file of hosts, or the hosts themselves with a comma: -i host1,",
         )
     return os.path.abspath(inventory)
-
-
-def _last_error(stderr: str) -> str:
-    """Return the last error that Ansible told of, else its last words; ``""`` for none."""
-    said = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [match[1] for line in said if (match := _ERROR.match(line))]
-    words = [line for line in said if not line.startswith(_WARNING)]
-    return next(reversed(errors or words), "")[:2000]
 
 
 def _as_data(value: Any) -> Any:

@@ -22,6 +22,7 @@ from tests.cli.test_check import ENOUGH, TOO_MUCH, Done, hostprep
 
 pytest.importorskip("ansible", reason="needs ansible-core: pip install '.[fleet]'")
 
+LONG_NAME = "some-node-of-the-lab-that-was-sold-last-year-and-stands-elsewhere-now"
 _VARIABLES = f"""
 [all:vars]
 ansible_connection=local
@@ -71,6 +72,19 @@ def test_of_an_inventory_only_the_hosts_of_a_limit_are_asked(inventory: Path) ->
     done = hostprep("check", "-i", str(inventory), "--limit", "fi*", "--only", "HP020", "--json")
     assert [each["host"] for each in json.loads(done.stdout)["hosts"]] == ["fine"]
     assert done.returncode == 0
+
+
+def test_a_limit_that_names_nobody_beside_others_is_told_and_spoils_no_json(
+    inventory: Path,
+) -> None:
+    only = f"fine,{LONG_NAME},nobody"
+    done = hostprep("check", "-i", str(inventory), "--limit", only, "--only", "HP020", "--json")
+    assert [each["host"] for each in json.loads(done.stdout)["hosts"]] == ["fine"]
+    assert done.stderr.splitlines()[0] == (
+        f"hostprep: warning: --limit names {LONG_NAME}, nobody, and the inventory has no such host"
+        " or group: only the others that it names were reached"
+    )
+    assert "[WARNING]" not in done.stderr
 
 
 def test_a_variable_that_is_misspelt_is_told_of_its_host_alone(inventory: Path) -> None:

@@ -86,9 +86,9 @@ def _held(unit: Path) -> bool:
     if any(shown.get(each) != "yes" for each in results) or not shown.get(looked_at, "").isdigit():
         return False
     # systemd's clock stood still while the machine was suspended, which may have been since then.
-    seconds_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - int(shown[looked_at]) / 1e6
-    changed = max(file.stat().st_ctime for file in unit_files(unit))
-    return changed < time.time() - seconds_ago
+    # Both clocks at once: what passes between them would count as before systemd looked.
+    looked = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(shown[looked_at]) / 1e6
+    return max(file.stat().st_ctime for file in unit_files(unit)) < looked
 
 
 def _what_it_runs(unit: Path, name: str) -> dict[str, object]:

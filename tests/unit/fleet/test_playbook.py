@@ -300,7 +300,8 @@ def test_a_limit_that_is_none_is_the_callers_mistake(tmp_path: Path, limit: str)
 
 
 def test_a_limit_that_no_host_meets_is_told_without_the_comma_of_a_list() -> None:
-    with pytest.raises(UsageError, match=r"^no host of a,b is meant: "):
+    words = "no host of a,b is meant: it has no host or group called c"
+    with pytest.raises(UsageError, match=f"^{words}$"):
         run_playbook("readiness", "a,b,", {}, limit=("c",))
 
 
@@ -321,7 +322,8 @@ def test_a_run_that_breaks_off_tells_why(playbooks: Path) -> None:
     for outcome in run.hosts:
         assert outcome.message is not None
         assert outcome.message.startswith("the run ended before this host was done: ")
-        assert "division by zero" in outcome.message
+        # The latter before ansible-core 2.19, which has no more to say of it.
+        assert re.search("division by zero|Failed to convert the throttle", outcome.message)
 
 
 @pytest.mark.parametrize(
@@ -385,8 +387,11 @@ def test_an_inventory_of_which_a_file_cannot_be_read_is_not_begun_with(
         run_playbook(name, str(tmp_path), {})
     first, *rest = caught.value.message.splitlines()
     assert first == f"{tmp_path}/b.yml cannot be read as an inventory; no host was reached."
-    assert any("YAML parsing failed" in line for line in rest)
-    assert any(line.startswith(f"at {tmp_path}/b.yml:") for line in rest), "which line of it"
+    # The latter before ansible-core 2.19, which wraps its lines.
+    told = " ".join(map(str.strip, rest))
+    assert re.search("YAML parsing failed|Syntax Error while loading YAML", told)
+    place = re.escape(f"{tmp_path}/b.yml")
+    assert re.search(f"at {place}:4|in '{place}': line 4", told), "which line of it"
 
 
 def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(

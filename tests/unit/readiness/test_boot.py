@@ -15,7 +15,7 @@ from hostprep.readiness.checks._boot import _held, ask_boot
 from hostprep.readiness.checks.dataset_boot import _without_links
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Level
-from hostprep.system import systemd
+from hostprep.system import systemd, unit_commands
 
 UNIT = "hostprep-stage-data.service"
 
@@ -149,6 +149,7 @@ def test_a_condition_that_systemd_has_not_seen_yet_has_not_held(
     unit, drop_in = tmp_path / UNIT, tmp_path / f"{UNIT}.d/new.conf"
     drop_in.parent.mkdir()
     unit.touch()
+    passed = stop_the_clocks(monkeypatch)
     looked = unit.stat().st_ctime + 0.001
     monkeypatch.setattr(systemd, "show_unit", lambda _unit, _properties: looked_at(looked))
     assert _held(unit)
@@ -156,6 +157,25 @@ def test_a_condition_that_systemd_has_not_seen_yet_has_not_held(
     while drop_in.stat().st_ctime < looked + 0.001:  # a file's time is that of the last tick
         drop_in.touch()
     assert not _held(unit)
+
+    def slowly(path: Path) -> tuple[Path, ...]:
+        passed.append(60)  # as on a disk that was asleep
+        return unit_files(path)
+
+    unit_files = unit_commands.unit_files
+    monkeypatch.setattr(unit_commands, "unit_files", slowly)
+    assert not _held(unit)
+
+
+def stop_the_clocks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let no time pass but the seconds of the list that is returned.
+
+    A busy machine may read one clock long before the other.
+    """
+    now, booted, passed = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), list[float]()
+    monkeypatch.setattr(time, "time", lambda: now + sum(passed))
+    monkeypatch.setattr(time, "clock_gettime", lambda _clock: booted + sum(passed))
+    return passed
 
 
 def test_a_drop_in_without_its_unit_is_no_hindrance(

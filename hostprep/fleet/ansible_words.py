@@ -1,0 +1,58 @@
+"""What ansible-playbook says on stderr beside its events: warnings, and why it ended. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+_WARNING = "[WARNING]:"
+_TAGGED = re.compile(r"\[[A-Z ]+\]:|ERROR!|$")  # how something else begins, or this has ended
+_ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!)\s*(.*)")  # the latter before ansible-core 2.19
+_NO_MATCH = re.compile(r"Could not match supplied host pattern, ignoring: (.+)")
+
+
+def warnings_in(stderr: str) -> tuple[str, ...]:
+    """Return Ansible's warnings, each in one line and without its tag."""
+    return tuple(dict.fromkeys(_warnings(stderr.splitlines())))
+
+
+def _warnings(lines: Iterable[str]) -> Iterator[str]:
+    told: str | None = None
+    for line in lines:
+        if told is not None and _TAGGED.match(line):
+            yield told
+            told = None
+        if told is not None:
+            # Before ansible-core 2.19 long ones are wrapped, also behind the hyphen of a name.
+            told += ("" if told.endswith("-") else " ") + line.strip()
+        elif line.startswith(_WARNING):
+            told = line.removeprefix(_WARNING).strip()
+    if told is not None:
+        yield told
+
+
+def nobody_called(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Return the names and patterns of ``--limit`` that, by ``warnings_in``, no host answers to."""
+    return tuple(match[1] for warning in warnings if (match := _NO_MATCH.fullmatch(warning)))
+
+
+def told(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Return what is said of ``warnings_in``: what they mean for this run, or whose they are."""
+    each = tuple(warnings)
+    unmet = nobody_called(each)
+    others = tuple(f"Ansible says: {warning}" for warning in each if not _NO_MATCH.match(warning))
+    if not unmet:
+        return others
+    return (
+        f"--limit names {', '.join(unmet)}, and the inventory has no such host or group: only the"
+        " others that it names were reached",
+        *others,
+    )
+
+
+def last_error(stderr: str) -> str:
+    """Return the last error that Ansible told of, else its last words; ``""`` for none."""
+    said = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [match[1] for line in said if (match := _ERROR.match(line))]
+    words = [line for line in said if not line.startswith(_WARNING)]
+    return next(reversed(errors or words), "")[:2000]
