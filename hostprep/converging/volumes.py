@@ -24,10 +24,13 @@ from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.paths import Folder, Place
 from hostprep.volumes.plan import VolumePlan, plan_volume
-from hostprep.volumes.settings import DEFAULT_MODE, default_inodes, is_same_share, whole_pages
-
-# Inodes beyond what the data sets take now, so that they may grow a little.
-_SPARE_INODES = 4096
+from hostprep.volumes.settings import (
+    DEFAULT_MODE,
+    default_inodes,
+    is_same_share,
+    roomy_inodes,
+    whole_pages,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +219,7 @@ def _inodes(
     used = live.used_inodes if live is not None else 0
     coming = sum(need.inodes for need in needs)
     if live is None or live.inodes is None or coming + used >= live.inodes:
-        least.append(used + coming * 5 // 4 + _SPARE_INODES if coming else 0)
+        least.append(roomy_inodes(used, coming) if coming else 0)
     if live is None and spec.inodes is None:
         least.append(default_inodes(size_bytes))
     return max(least) or None
