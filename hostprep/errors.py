@@ -50,6 +50,8 @@ OF_A_SERVER = {
     *(errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED),
     *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT),
 }
+# What comes of a file system whose server, program or device has gone, each time after a while.
+SERVER_GONE = OF_A_SERVER | {errno.EIO}
 # Limits that any step may meet, and what to do about them.
 LIMIT_HINTS = {
     errno.EAGAIN: "a limit on processes is reached: raise `ulimit -u`, or pids.max of the control"

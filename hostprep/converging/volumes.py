@@ -31,11 +31,9 @@ from hostprep.volumes.settings import (
     first_known,
     is_same_share,
     line_settings,
+    roomy_inodes,
     whole_pages,
 )
-
-# Inodes beyond what the data sets take now, so that they may grow a little.
-_SPARE_INODES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +226,7 @@ def _inodes(
     used = live.used_inodes if live is not None else 0
     coming = sum(need.inodes for need in needs)
     if live is None or live.inodes is None or coming + used >= live.inodes:
-        least.append(used + coming * 5 // 4 + _SPARE_INODES if coming else 0)
+        least.append(roomy_inodes(used, coming) if coming else 0)
     if live is None and spec.inodes is None:
         least.append(default_inodes(size_bytes))
     return max(least) or None

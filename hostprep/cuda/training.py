@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 from statistics import median
@@ -23,6 +24,7 @@ from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.telling import tell
 from hostprep.cuda.traces import TrainingTrace
+from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive
 from hostprep.host.cpu import scheduled_cpus
 from hostprep.system import page_cache
@@ -74,6 +76,20 @@ def needed_bytes(quick: bool) -> int:
     return _SAMPLE_BYTES * _BATCH * (_QUICK_BATCHES if quick else _BATCHES) + 16 * MIB
 
 
+@dataclass(slots=True)
+class _SampleFiles:
+    """The files; ``kept`` is the share of them that was left in the page cache, each time."""
+
+    files: list[str]
+    in_memory: bool
+    kept: list[float | None]
+
+    def make_cold(self) -> None:
+        """Take them out of the page cache, unless they are in RAM."""
+        if not self.in_memory:
+            self.kept.append(_forget(self.files))
+
+
 def train(
     bench: Bench,
     folder: str,
@@ -92,41 +108,17 @@ def train(
     files are written too slowly.
     """
     import torch
-    from torch.utils.data import DataLoader
 
-    with own_directory(folder, VERIFY_PREFIX) as place_fd:
-        # By its descriptor: the folder may be somebody's who moves it, and puts a symlink there.
-        place = f"/proc/{os.getpid()}/fd/{place_fd}"
-        status = os.fstat(place_fd)
-        # To whoever started us, if we are killed.
-        tell("folder", path=os.readlink(place), device=status.st_dev, inode=status.st_ino)
-        files = _written(place, _QUICK_BATCHES if quick else _BATCHES, until)
-        if not in_memory:
-            page_cache.write_out(place)
-            files = files[: _BATCH * _batches_until(files, until)]
-        kept: list[float | None] = []
-
-        def make_cold() -> None:
-            if not in_memory:
-                kept.append(_forget(files))
-
-        loader: Any = DataLoader(
-            RawFiles(files),  # type: ignore[arg-type]
-            batch_size=_BATCH,
-            shuffle=True,
-            num_workers=max(1, min(_MOST_WORKERS, len(scheduled_cpus()) - 1)),
-            pin_memory=True,
-            persistent_workers=True,
-            # Python's own choice from 3.14 on would have each import torch: seconds of a short run.
-            multiprocessing_context="fork",
-        )
+    batches = _QUICK_BATCHES if quick else _BATCHES
+    with _sample_files(folder, batches, until, in_memory=in_memory) as samples:
+        loader = _loader(samples.files)
         dtypes = {torch.uint8: torch.float32}
         prefetcher = CudaPrefetcher(
             loader, bench.device.index, depth=2, dtypes=dtypes, channels_last=True
         )
         network = _step(bench)
         _timed_pass(bench, prefetcher, network)  # workers start, cuDNN chooses, memory is reserved
-        make_cold()
+        samples.make_cold()
         longer = _STEP_OVER_LOADING * _loading_seconds(loader) / len(loader)
         ballast = bench.products(min(_MOST_STEP_SECONDS, max(_LEAST_STEP_SECONDS, longer)))
 
@@ -135,35 +127,68 @@ def train(
             ballast()
 
         resident = next(iter(prefetcher))
-        kept.clear()
+        samples.kept.clear()
         rows: list[tuple[float, ...]] = []
         most, round_seconds = _QUICK_ROUNDS if quick else _ROUNDS, 0.0
         # In turns, so that a hiccup or a drift does not meet one of the three alone.
         while not rows or (len(rows) < most and time.monotonic() + round_seconds < until):
             round_began = time.monotonic()
-            make_cold()
+            samples.make_cold()
             loaded = _loading_seconds(loader)
-            make_cold()
+            samples.make_cold()
             fed = _timed_pass(bench, prefetcher, step)
             stays = _timed_pass(bench, repeat(resident, len(loader)), step)
             rows.append((loaded, *fed, *stays))
             round_seconds = time.monotonic() - round_began
         del loader, prefetcher
     loading, seconds, first, gaps, stay, _, stay_gaps = map(median, zip(*rows, strict=True))
-    samples = len(files)
+    count = len(samples.files)
     return TrainingTrace(
-        storage=storage if in_memory else f"{storage}, {_origin(kept)}",
-        samples=samples,
+        storage=storage if in_memory else f"{storage}, {_origin(samples.kept)}",
+        samples=count,
         rounds=len(rows),
         seconds=seconds,
         first_batch_seconds=first,
         gaps_seconds=gaps,
         resident_seconds=stay,
         resident_gaps_seconds=stay_gaps,
-        samples_per_s=samples / seconds,
-        loader_samples_per_s=samples / loading,
-        step_samples_per_s=samples / stay,
+        samples_per_s=count / seconds,
+        loader_samples_per_s=count / loading,
+        step_samples_per_s=count / stay,
         bus_samples_per_s=bus_bytes_per_s / _SAMPLE_BYTES,
+    )
+
+
+@contextmanager
+def _sample_files(
+    folder: str, batches: int, until: float, *, in_memory: bool
+) -> Iterator[_SampleFiles]:
+    """Write sample files below ``folder``, and remove them again."""
+    with own_directory(folder, VERIFY_PREFIX) as place_fd:
+        # By its descriptor: the folder may be somebody's who moves it, and puts a symlink there.
+        place = f"/proc/{os.getpid()}/fd/{place_fd}"
+        status = os.fstat(place_fd)
+        # To whoever started us, if we are killed.
+        tell("folder", path=os.readlink(place), device=status.st_dev, inode=status.st_ino)
+        files = _written(place, batches, until)
+        if not in_memory:
+            page_cache.write_out(place)
+            files = files[: _BATCH * _batches_until(files, until)]
+        yield _SampleFiles(files, in_memory, [])
+
+
+def _loader(files: list[str]) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        RawFiles(files),  # type: ignore[arg-type]
+        batch_size=_BATCH,
+        shuffle=True,
+        num_workers=max(1, min(_MOST_WORKERS, len(scheduled_cpus()) - 1)),
+        pin_memory=True,
+        persistent_workers=True,
+        # Python's own choice from 3.14 on would have each import torch: seconds of a short run.
+        multiprocessing_context="fork",
     )
 
 

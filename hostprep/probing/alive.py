@@ -11,13 +11,10 @@ import os
 import stat
 from typing import Any
 
-from hostprep.errors import OF_A_SERVER, ROOT_KEPT_OUT, HostprepError, UsageError, reading_hint
+from hostprep.errors import ROOT_KEPT_OUT, SERVER_GONE, HostprepError, UsageError, reading_hint
 from hostprep.host.answering import PATIENCE_SECONDS, NoAnswer, no_answer
 from hostprep.host.fscrypt import locked_out
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
-
-# What a file system says whose server, program or device has gone.
-GONE = OF_A_SERVER | {errno.EIO}
 
 
 def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -78,7 +75,7 @@ def _complain(path: str, seen: dict[str, Any]) -> None:
         if os.geteuid() == 0:
             hint = f"{ROOT_KEPT_OUT}: run it as one who may read it"
         raise HostprepError(f"{path} may not be read; nothing was measured.", hint)
-    if seen["errno"] in GONE:
+    if seen["errno"] in SERVER_GONE:
         raise NoAnswer(
             f"{path} answers with an error: {seen['words']}. Nothing was measured.",
             "is the device, or the server, still there? see `dmesg`",

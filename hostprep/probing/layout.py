@@ -20,6 +20,7 @@ from hostprep.dataclass import dataclass
 from hostprep.host import fiemap
 from hostprep.system.descriptors import closed_on_error, closing_fd
 from hostprep.system.page_cache import open_untouched
+from hostprep.system.trees import FILE_FLAGS, NEW_FILE_FLAGS
 from hostprep.units import KIB, MIB
 
 _CHUNK_BYTES = 4 * MIB
@@ -29,7 +30,6 @@ SMALLEST_BYTES = 16 * MIB
 # How many times longer the smallest file that is of use may take.
 _PATIENCE = 3
 _DIRECT_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -71,8 +71,7 @@ def write_file(
     begun = time.monotonic()
     written = 0
     name = path if at is None else path.name
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with closing_fd(os.open(name, flags, 0o600, dir_fd=at)) as fd:
+    with closing_fd(os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=at)) as fd:
         direct = _set_direct(fd, on=True)
         with mmap.mmap(-1, _CHUNK_BYTES) as chunk:  # a mapping is aligned, as direct I/O wants it
             chunk[:] = os.urandom(_CHUNK_BYTES)
@@ -104,7 +103,7 @@ def write_file(
         os.ftruncate(fd, written)
         os.fsync(fd)
     # Opened anew: some FUSE store a file only once nobody has it open for writing.
-    fd = os.open(name, _READ, dir_fd=at)
+    fd = os.open(name, FILE_FLAGS, dir_fd=at)
     return _layout(fd, str(path), written)
 
 
@@ -121,7 +120,7 @@ def open_existing(path: str, multiple_bytes: int) -> Layout:
 
     OSError where it cannot be read, or where something else, such as a FIFO, is there by now.
     """
-    fd = os.open(path, _READ)
+    fd = os.open(path, FILE_FLAGS)
     with closed_on_error(fd):
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):

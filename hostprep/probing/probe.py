@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hostprep.errors import HostprepError, Inconclusive, UsageError, reading_hint
+from hostprep.errors import SERVER_GONE, HostprepError, Inconclusive, UsageError, reading_hint
 from hostprep.host.answering import NoAnswer
 from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
-from hostprep.probing.alive import GONE, look
+from hostprep.probing.alive import look
 from hostprep.probing.folder import remove_left
 from hostprep.probing.model import Measured, Settings, Target
 from hostprep.probing.observer import Observer
@@ -165,7 +165,7 @@ def _refuse_another(path: str, device: int) -> None:
 def _broken_off(path: str, error: OSError) -> HostprepError:
     """Return what to say where the storage, or a limit, failed the probe half-way."""
     words = f"{path} could not be measured to the end: {error.strerror or error}."
-    if error.errno in GONE:
+    if error.errno in SERVER_GONE:
         return NoAnswer(words, "is the device, or the server, still there? see `dmesg`")
     return HostprepError(words, reading_hint(error))
 

@@ -23,6 +23,7 @@ from hostprep.probing.readers import BUFFER_BYTES, read_whole_files
 from hostprep.probing.timing import CAUTION, only
 from hostprep.system import page_cache
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.trees import NEW_FILE_FLAGS
 from hostprep.units import KIB, MIB, format_number, format_seconds
 
 # Half of them are for each of two passes, of which a rate wants 20.
@@ -40,7 +41,6 @@ _LEAST_SECONDS = 0.2  # of a pass
 # then what a limit lets through at once is over.
 _STEADY_SECONDS, _STEADY_SHARE = 1.5, 0.5
 MEMORY_FOLDER = Path("/dev/shm")
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
         start = chance.randrange(MIB)
         name = f"{len(names):05d}"
         try:
-            with closing_fd(os.open(name, _CREATE, 0o600, dir_fd=at)) as fd:
+            with closing_fd(os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=at)) as fd:
                 os.write(fd, pool[start : start + size])
                 if len(names) % 64 == 0:
                     os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
@@ -306,6 +306,6 @@ def _staged(
 
 
 def _fill(name: str, size_bytes: int, at: int) -> None:
-    with open(os.open(name, _CREATE, 0o600, dir_fd=at), "wb") as target:
+    with open(os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=at), "wb") as target:
         for start in range(0, size_bytes, MIB):
             target.write(bytes(min(MIB, size_bytes - start)))

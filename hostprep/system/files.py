@@ -24,9 +24,9 @@ from hostprep.system.access import may_access
 from hostprep.system.acls import ACCESS_ACL
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import NotFlushed
+from hostprep.system.trees import FILE_FLAGS
 
 _TEMP_INFIX = ".hostprep-"
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # The kernel computes these two from the content; a copy would be wrong or be refused.
 _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
@@ -66,7 +66,7 @@ def read_snapshot(path: Path) -> FileSnapshot | None:
     Raises ``Refused`` for a symlink and for anything else that is no regular file.
     """
     try:
-        descriptor = os.open(path, _READ_FLAGS)
+        descriptor = os.open(path, FILE_FLAGS)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -286,7 +286,7 @@ def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
 
 def _remove_unlocked(path: Path) -> None:
     try:
-        descriptor = os.open(path, _READ_FLAGS)
+        descriptor = os.open(path, FILE_FLAGS)
     except OSError:
         return  # gone again, or no file that we made
     try:

@@ -13,7 +13,13 @@ import os
 from collections.abc import Iterator
 
 from hostprep.system.descriptors import closed_on_error, closing_fd
-from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
+from hostprep.system.trees import (
+    DIRECTORY_FLAGS,
+    NEW_FILE_FLAGS,
+    empty_tree,
+    names_in,
+    remove_directory,
+)
 
 # What probe and verify make in a folder that they measure, for as long as they do.
 PROBE_PREFIX, VERIFY_PREFIX = ".hostprep-probe-", ".hostprep-verify-"
@@ -117,8 +123,7 @@ def _is_ours(descriptor: int) -> bool:
 def _owner_of_ours(descriptor: int) -> int:
     """Return who owns what we make there: vfat, and an export that squashes root, name another."""
     name = f"owner-{os.urandom(6).hex()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(name, flags, 0o600, dir_fd=descriptor)
+    file = os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=descriptor)
     try:
         return os.fstat(file).st_uid
     finally:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from hostprep.errors import HostprepError
+from hostprep.system.trees import DIRECTORY_FLAGS
 
 _PREFIX = "hostprep-m-"  # short, for sockets lie below it, and the path to one has 107 bytes
 
@@ -60,7 +61,7 @@ def temporary_folder() -> Iterator[str | None]:
 def _held(path: str) -> Iterator[bool]:
     """Hold the lock on a folder, of which others hear whether it is in use; yield whether we do."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, DIRECTORY_FLAGS)
     except OSError:
         yield False
         return

@@ -1,4 +1,4 @@
-"""Directories below a root, opened by descriptor, one part of the path at a time.
+"""Directories below a root, opened by descriptor, one part of the path at a time; and their files.
 
 Nothing is followed: where a directory was replaced by a symlink, opening it fails with ELOOP or
 ENOTDIR instead of leading out of the tree. That is what makes it safe for root to work in trees
@@ -23,6 +23,9 @@ LEAST_OPEN = 2
 _CACHES = 4
 _BESIDE = 40
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Non-blocking: the open of a fifo that took a file's place would wait for a writer for ever.
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DirCache:

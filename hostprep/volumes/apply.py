@@ -17,6 +17,7 @@ from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
 from hostprep.system.systemd import NotReloaded
+from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
@@ -164,8 +165,7 @@ def _set_owner_and_mode(
     A remount ignores the mode and the owner, and returns success.
     """
     assert facts.mount is not None
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    with closing_fd(os.open(facts.path, flags)) as descriptor:
+    with closing_fd(os.open(facts.path, DIRECTORY_FLAGS)) as descriptor:
         if not is_on(descriptor, facts.mount):
             raise HostprepError(f"{facts.path} is another file system by now; it was left alone.")
         if owner is not None:

@@ -13,6 +13,7 @@ from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
 from hostprep.system.accounts import has_acl
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.trees import DIRECTORY_FLAGS
 
 _NAMES_SHOWN = 5
 # What Linux takes (PATH_MAX with its end, NAME_MAX). Longer paths can be made, and not removed.
@@ -243,8 +244,7 @@ def make_dirs(paths: tuple[str, ...]) -> None:
         descriptor = _open_walking(parent)
         try:
             os.mkdir(name, 0o755, dir_fd=descriptor)
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            with closing_fd(os.open(name, flags, dir_fd=descriptor)) as made:
+            with closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=descriptor)) as made:
                 os.fchmod(made, 0o755)  # whatever the umask is
         except OSError as error:
             raise HostprepError(
@@ -290,11 +290,10 @@ def _is_same_place(pid: int, path: str) -> bool:
 
 
 def _open_walking(path: str) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open("/", flags)
+    descriptor = os.open("/", DIRECTORY_FLAGS)
     for name in filter(None, path.split("/")):
         try:
-            inner = os.open(name, flags, dir_fd=descriptor)
+            inner = os.open(name, DIRECTORY_FLAGS, dir_fd=descriptor)
         except OSError as error:
             raise Refused(f"{path} changed meanwhile: {name}: {error.strerror}.") from None
         finally:

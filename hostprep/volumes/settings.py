@@ -30,6 +30,8 @@ KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfo
 _BYTES_PER_INODE = 16 * KIB
 _LEAST_DEFAULT_INODES = 64 * 1024
 _MOST_DEFAULT_INODES = 4 * 1024 * 1024
+# Inodes beyond what files take that are known, so that they may grow a little without a remount.
+_SPARE_INODES = 4096
 # What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
 _SAME_SHARE = 0.01
 
@@ -37,6 +39,11 @@ _SAME_SHARE = 0.01
 def default_inodes(size_bytes: int) -> int:
     """Return how many inodes a volume of this size gets where nothing is known of its files."""
     return min(max(size_bytes // _BYTES_PER_INODE, _LEAST_DEFAULT_INODES), _MOST_DEFAULT_INODES)
+
+
+def roomy_inodes(used: int, coming: int) -> int:
+    """Return how many inodes a volume gets that has some in use, and for which others are known."""
+    return used + coming * 5 // 4 + _SPARE_INODES
 
 
 def is_same_share(size_bytes: int, wanted_bytes: int) -> bool:

@@ -20,29 +20,26 @@ from hostprep.staging.files.holding import (
     reason_of,
 )
 from hostprep.staging.files.leases import open_unleased
-from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
+from hostprep.staging.files.metadata import CopyStyle, copy_metadata
 from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import TARGET_FLAGS
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import GONE, TARGET_CANNOT, Entry
 from hostprep.staging.tree import entry_of
-from hostprep.system.trees import DirCache
+from hostprep.system.trees import FILE_FLAGS, DirCache
 
 # An entry as it was copied, and the hex hash of a file or the target of a symlink.
 Copy = tuple[Entry, str | None]
 
 
 def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
-    """Open a source file for reading, without touching its access time where that is allowed.
-
-    O_NONBLOCK keeps a fifo that took the file's place from hanging us.
-    """
+    """Open a source file for reading, without touching its access time where that is allowed."""
     try:
         return open_unleased(name, style.source_flags, dir_fd=dir_fd)
     except PermissionError:
         # Not the owner's; or really not readable, which the next line finds out.
-        descriptor = open_unleased(name, SOURCE_FLAGS, dir_fd=dir_fd)
-        style.source_flags = SOURCE_FLAGS
+        descriptor = open_unleased(name, FILE_FLAGS, dir_fd=dir_fd)
+        style.source_flags = FILE_FLAGS
         return descriptor
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import os
 
-from hostprep.errors import OF_A_SERVER
+from hostprep.errors import SERVER_GONE
 from hostprep.system.trees import DirCache
 
 FATAL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
-# What comes of a source whose server is gone, each time after a while.
-_SERVER_GONE = OF_A_SERVER | {errno.EIO}
 
 
 def raise_if_of_all(error: OSError, source: DirCache) -> None:
@@ -23,10 +21,10 @@ def raise_if_of_all(error: OSError, source: DirCache) -> None:
     """
     if error.errno in FATAL:
         raise error
-    if error.errno in _SERVER_GONE:
+    if error.errno in SERVER_GONE:
         try:
             os.fstatvfs(source.fd(""))  # what a network file system does not answer from its cache
         except OSError as now:
-            if now.errno in _SERVER_GONE:
+            if now.errno in SERVER_GONE:
                 said = f"nothing comes from the source any more: {now.strerror}"
                 raise OSError(now.errno, said) from error

@@ -14,8 +14,8 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import mount_of, read_mounts
 from hostprep.staging.files.small import SMALL_BYTES
 from hostprep.staging.tree import Plain
+from hostprep.system.trees import FILE_FLAGS
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # Of more stretches of data than this the rest counts whole, as far as its blocks do not say less.
 _MOST_STRETCHES = 1024
 # Where a file has blocks for all of its data, in no other form than it is read.
@@ -60,7 +60,7 @@ def with_data_blocks(directory_fd: int, item: Plain, *, from_server: bool) -> Pl
 
 
 def _data_bytes(directory_fd: int, name: str, size: int, block_bytes: int) -> int:
-    descriptor = os.open(name, _FLAGS, dir_fd=directory_fd)
+    descriptor = os.open(name, FILE_FLAGS, dir_fd=directory_fd)
     try:
         position = data_bytes = 0
         for _ in range(_MOST_STRETCHES):

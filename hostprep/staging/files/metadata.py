@@ -13,8 +13,7 @@ from hostprep.staging.files.holding import OWNER, holding, is_full
 from hostprep.staging.model import RANGE_BYTES, Verify
 from hostprep.system.acls import ACCESS_ACL, without_acl
 from hostprep.system.nfs4_acls import mode_over_nfs
-
-SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+from hostprep.system.trees import FILE_FLAGS
 
 _RUNS_AS = stat.S_ISUID | stat.S_ISGID
 _NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
@@ -40,7 +39,7 @@ class CopyStyle:
     look_ahead: bool = False
     drop_behind: bool = False
     in_ram: bool = False
-    source_flags: int = SOURCE_FLAGS | os.O_NOATIME
+    source_flags: int = FILE_FLAGS | os.O_NOATIME
     without_xattrs: set[int] = field(default_factory=set)
     target_xattrs: bool = True
     lost_xattrs: int = 0

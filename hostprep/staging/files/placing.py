@@ -9,9 +9,8 @@ from stat import S_ISREG
 
 from hostprep.host.fiemap import Untold, first_physical
 from hostprep.staging.tree import Plain
-from hostprep.system.trees import DirCache
+from hostprep.system.trees import FILE_FLAGS, DirCache
 
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # What has a place comes after what has none, which is read with the inodes themselves.
 _PLACED = 1 << 63
 
@@ -44,7 +43,7 @@ def place_by_extent(
 
 def _first_extent(source: DirCache, directory: str, name: str) -> int | None:
     try:
-        descriptor = os.open(name, _OPEN, dir_fd=source.fd(directory))
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=source.fd(directory))
     except OSError:  # of the file, or of a directory that has gone since the scan
         return None  # the copy will meet it again and say so
     try:

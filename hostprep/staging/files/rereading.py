@@ -7,9 +7,8 @@ from stat import S_ISREG
 
 from hostprep.staging.files import transfer
 from hostprep.staging.files.leases import open_unleased
-from hostprep.staging.files.metadata import SOURCE_FLAGS
 from hostprep.staging.model import OTHER_CONTENT
-from hostprep.system.trees import DirCache
+from hostprep.system.trees import FILE_FLAGS, DirCache
 
 
 def difference(
@@ -30,7 +29,7 @@ def difference(
             found = os.readlink(name, dir_fd=cache.fd(directory))
             return None if found == content else OTHER_CONTENT
         # Not blocking: a fifo may have taken the file's place.
-        descriptor = open_unleased(name, SOURCE_FLAGS, dir_fd=cache.fd(directory))
+        descriptor = open_unleased(name, FILE_FLAGS, dir_fd=cache.fd(directory))
         try:
             st = os.fstat(descriptor)
             if not S_ISREG(st.st_mode):

@@ -19,9 +19,8 @@ from hostprep.volumes.budget import arithmetic, budget_of
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget, VolumeRequest
 from hostprep.volumes.plan import VolumePlan
+from hostprep.volumes.settings import roomy_inodes
 
-# Inodes beyond what the data set takes, so that a later update does not need a remount at once.
-_SPARE_INODES = 4096
 # Where free blocks that are not available are root's; elsewhere (btrfs) nobody's files get them.
 _KEEP_FOR_ROOT = ("ext2", "ext3", "ext4", "f2fs", "ubifs", "ufs")
 _QUOTA_OF = "this user's share, by quota (`quota -s`), of "
@@ -74,7 +73,7 @@ def volume_request(
     assert request.volume_size_bytes is not None
     used = live.used_inodes + in_flight(request).inodes if live is not None else 0
     needed = files.inodes_needed(of_tmpfs=True)
-    inodes = used + needed * 5 // 4 + _SPARE_INODES
+    inodes = roomy_inodes(used, needed)
     if live is not None and live.inodes is not None and needed + used < live.inodes:
         inodes = live.inodes
     return VolumeRequest(

@@ -19,6 +19,7 @@ from hostprep.system.accounts import has_acl
 from hostprep.system.acls import ACCESS_ACL, reader_in
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.own_files import give_to
+from hostprep.system.trees import FILE_FLAGS
 
 
 class Readers(NamedTuple):
@@ -107,8 +108,7 @@ def _known_acl(path: Path) -> tuple[int, bool] | None:
 
 def let_read(path: Path, readers: Readers) -> None:
     """Give a file that is there to other readers."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with closing_fd(os.open(path, flags)) as descriptor:
+    with closing_fd(os.open(path, FILE_FLAGS)) as descriptor:
         mode, gid, uid = readers
         os.fchmod(descriptor, mode if gid is None else ROOT.mode)
         with suppress(OSError):  # there was none, or there can be none

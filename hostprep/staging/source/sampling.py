@@ -19,7 +19,7 @@ from hostprep.staging.model import Entry
 from hostprep.staging.source.scan import Scan
 from hostprep.system.bounded import QuestionFailed, ask_in_child
 from hostprep.system.forking import NoProcess
-from hostprep.system.trees import DirCache
+from hostprep.system.trees import FILE_FLAGS, DirCache
 
 _FILES = 24
 # Of a disk that claims an arm as many as show whether all is cached, but of what is not only a few:
@@ -209,9 +209,8 @@ def _read(
 ) -> Answer | None:
     """Read of a file what is not cached, if anything, else its beginning; None if not possible."""
     started = time.monotonic()
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(name, flags, dir_fd=cache.fd(directory))
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=cache.fd(directory))
     except OSError:
         return None  # the copy will meet it again and say so
     opened = time.monotonic() - started

@@ -14,7 +14,7 @@ import stat
 from hostprep.errors import OF_A_DISK, OF_A_SERVER, Refused
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.descriptors import closed_on_error
-from hostprep.system.trees import DIRECTORY_FLAGS, names_in
+from hostprep.system.trees import DIRECTORY_FLAGS, FILE_FLAGS, names_in
 
 GONE = "removing"  # where a data set waits to be removed once nobody can see it
 INFO = "info.json"
@@ -97,9 +97,8 @@ def _is_for(descriptor: int, target: str) -> bool:
 
 def read_info(descriptor: int) -> dict[str, str] | None:
     """Return what an open directory says it is for, None where it says nothing that can be read."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with open(os.open(INFO, flags, dir_fd=descriptor)) as file:
+        with open(os.open(INFO, FILE_FLAGS, dir_fd=descriptor)) as file:
             found = json.load(file)
             return found if isinstance(found, dict) else None
     except ValueError:

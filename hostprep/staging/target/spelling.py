@@ -12,13 +12,12 @@ import unicodedata
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.system.trees import DIRECTORY_FLAGS, names_in, remove_tree
+from hostprep.system.trees import DIRECTORY_FLAGS, NEW_FILE_FLAGS, names_in, remove_tree
 
 # These keep every name as it is, unless a directory was made to fold their case.
 _EXACT = frozenset(("tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"))
 _SCRATCH = "names"
 _LETTER, _END = "hostprep-\u00e9", "hostprep-end."
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ def altered(directory_fd: int, name: str) -> str | None:
 
 
 def _make(directory_fd: int, name: str) -> None:
-    os.close(os.open(name, _CREATE, 0o600, dir_fd=directory_fd))
+    os.close(os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=directory_fd))
 
 
 def _is_another(directory_fd: int, name: str) -> bool:

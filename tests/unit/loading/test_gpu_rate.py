@@ -120,13 +120,12 @@ def memory_for(
 ) -> list[int]:
     """Have a device with memory for batches of so many samples; return what was tried."""
     tried = []
-    steps = gpu_step.time_steps
 
     def short(device: str, batch_size: int, side: int, seconds: float) -> dict[str, Any]:
         tried.append(batch_size)
         if batch_size > samples:
             raise error
-        return steps(device, batch_size, side, seconds)
+        return {"batch_size": batch_size}
 
     monkeypatch.setattr(gpu_step, "time_steps", short)
     return tried

@@ -14,10 +14,10 @@ import pytest
 
 from hostprep.staging.files import leases
 from hostprep.staging.files.copying import open_source
-from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle
+from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.rereading import difference
 from hostprep.staging.model import OTHER_CONTENT, Verify
-from hostprep.system.trees import DirCache
+from hostprep.system.trees import FILE_FLAGS, DirCache
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_what_is_barred_for_longer_than_a_lease_lasts_is_waited_for_once(
     monkeypatch.setattr(os, "open", barred)
     for expected in (2, 3):
         with pytest.raises(BlockingIOError):
-            leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3)
+            leases.open_unleased("f", FILE_FLAGS, dir_fd=3)
         assert len(tries) == expected
 
 
@@ -98,7 +98,7 @@ def test_who_gives_up_no_lease_holds_up_the_whole_run_only_for_a_while(
     opened = 0
     for _ in range(1000):
         with contextlib.suppress(BlockingIOError):
-            opened += bool(leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3))
+            opened += bool(leases.open_unleased("f", FILE_FLAGS, dir_fd=3))
     assert opened == 4 and now < 250
 
 
@@ -118,5 +118,5 @@ def test_who_gives_leases_up_is_waited_for_as_often_as_there_are_files(
 
     for begin, end in [(each, each + 2.0) for each in range(1000)] + [(2000.0, 2045.0)] * 8:
         answers, times = [not_yet, not_yet, lambda: 3], [begin, begin, end]
-        assert leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3) == 3
+        assert leases.open_unleased("f", FILE_FLAGS, dir_fd=3) == 3
     assert leases._left_seconds == 180.0 - 40.0
