@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from hostprep.loading import hazards
-from hostprep.loading.bounds import MOST_WORKERS
+from hostprep.loading.bounds import MOST_WORKERS, descriptors_of_a_training
 from hostprep.loading.curve import Ceiling, Curve
 from hostprep.loading.measuring.disturbance import others_beside
 from hostprep.loading.model import Pipeline
@@ -51,7 +51,12 @@ def report_of(run: Run, mode: str) -> Report:
         host=host,
         recommendation=made,
         hazards=(
-            *hazards.of_host(host),
+            *hazards.of_host(
+                host,
+                descriptors_of_a_training(
+                    made.num_workers or 0, made.prefetch_factor, known.cost.tensors_per_batch
+                ),
+            ),
             *hazards.of_bounds(host, wanted, known.bounds),
             *(() if subject is None else hazards.of_setting(host, subject, known.bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),

@@ -113,6 +113,14 @@ def test_what_takes_its_time_where_it_is_opened_is_told_from_what_starts_late() 
     assert "waits for its first batches" in note and "__main__" not in note
 
 
+def test_the_limit_that_distributions_give_is_none_of_few_workers() -> None:
+    """1,024 open files: `hostprep check` passes them, and 16 workers of two tensors take 300."""
+    for tensors, told in ((2, False), (40, True)):
+        report = reported(cost=making.cost(tensors_per_batch=tensors), descriptors_limit=1024)
+        assert report.recommendation.num_workers
+        assert any(hazard.code == "descriptors_few" for hazard in report.hazards) is told
+
+
 def test_of_files_it_is_the_gpu_of_the_host_that_counts() -> None:
     """A torch for the CPU measures as well, or none: the training has another one."""
     files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
