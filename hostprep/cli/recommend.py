@@ -102,7 +102,8 @@ def recommend(
         )
     nvml = ask_nvml()
     count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(len(nvml.gpus))
-    host = read_share(count, count_from)
+    gpus = visible_gpus(len(nvml.gpus))
+    host = replace(read_share(count, count_from), gpus=gpus)
     wish = Wish(batch_size, gpu_rate, seconds, image_size, measure, compare)
     with _Narrator(seconds, quiet=as_json) as narrator:
         if dataset is not None:
@@ -110,7 +111,7 @@ def recommend(
         elif loader is not None:
             report = from_loader(loader, host, wish, narrator)
         else:
-            report = from_host(host, wish, gpus=visible_gpus(len(nvml.gpus)))
+            report = from_host(host, wish, gpus=gpus)
     if nvml.problem is not None and read_driver().has_gpu:  # else there are none to be asked
         words = "GPUs that could not be asked are not counted; --ranks says how many train here"
         report = replace(report, notes=(*report.notes, f"{words} ({nvml.problem})"))

@@ -41,6 +41,9 @@ def _expectation(report: Report) -> list[str]:
     if made.expected_samples_per_s is None:
         return []
     how = "measured" if made.confirmed else "by the model, not confirmed"
+    at_best = [probe for probe in report.probes if probe.workers == made.num_workers]
+    if made.confirmed and any(probe.disturbed for probe in at_best):
+        how = "reckoned from what was measured beside other programs"
     error = _give_or_take(made.relative_error)
     if made.relative_error is None:
         how += ", and nobody knows how far off that is"
@@ -77,8 +80,9 @@ def _stage_lines(report: Report) -> list[str]:
     def line(stage: Stage) -> str:
         rate = 1 / stage.seconds if stage.seconds else float("inf")
         told = format_number(rate)
-        return f"  {stage.name:<12} {1e3 * stage.seconds:8.3f} ms   {told:>11} samples/s"
+        return f"  {stage.name:<12} {1e3 * stage.seconds:8.3f} ms   {told:>11} {unit}/s"
 
+    unit = "samples" if report.undecoded is None else "files"
     files, made = format_count(stages.samples, f"{stages.kind} file"), list(stages.stages)
     if stages.kind == "bytes":  # for those there is nothing else to do, and nothing to be told
         files = f"{format_count(stages.samples, 'file')}, read and not decoded"

@@ -22,6 +22,8 @@ _NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
     "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
 )
+_NO_GPU = "there is no NVIDIA GPU, and no driver"
+_WHERE_THE_GPU_IS = "run it where the GPU is; in a container, start that with --gpus all"
 _ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
 # What torch says where CUDA has another list of devices than it was promised.
 _OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
@@ -113,22 +115,19 @@ def judge_start(survey: Survey) -> Check:
         )
     if torch.version is None:
         why = torch.problem or "torch is not installed in the Python that runs hostprep"
-        return _skip(why, f"{pip_line('torch')}, or run hostprep in your training's environment")
+        cure = f"{pip_line('torch')}, or run hostprep in your training's environment"
+        return _skip_without_torch(survey, why, cure)
     if torch.hip_version is not None:
         return _skip(
             f"torch {torch.version} is built for ROCm, which this test does not know",
             "run it on an NVIDIA GPU, with a build of torch with CUDA",
         )
     if torch.cuda_version is None:
-        return _skip(
-            f"torch {torch.version} is built without CUDA",
-            "install a build of torch with CUDA: https://pytorch.org/get-started/locally",
-        )
+        why = f"torch {torch.version} is built without CUDA"
+        cure = "install a build of torch with CUDA: https://pytorch.org/get-started/locally"
+        return _skip_without_torch(survey, why, cure)
     if not _driver_or_device(survey):
-        return _skip(
-            "there is no NVIDIA GPU, and no driver",
-            "run it where the GPU is; in a container, start that with --gpus all",
-        )
+        return _skip(_NO_GPU, _WHERE_THE_GPU_IS)
     return _not_started("driver", survey, torch.cuda_version)
 
 
@@ -326,6 +325,13 @@ def _same(module: str, library: str) -> bool:
     one, other = module.split("."), library.split(".")
     parts = min(len(one), len(other))
     return one[:parts] == other[:parts]
+
+
+def _skip_without_torch(survey: Survey, why: str, cure: str) -> Check:
+    """Return the check for a torch that does not do; where there is no GPU, another is no cure."""
+    if _driver_or_device(survey):
+        return _skip(why, cure)
+    return _skip(f"{_NO_GPU}; and {why}", f"{_WHERE_THE_GPU_IS}; there {cure}")
 
 
 def _skip(message: str, remedy: str) -> Check:

@@ -150,6 +150,17 @@ def batches_in_shm(workers: int, prefetch_factor: int) -> int:
     return workers * prefetch_factor + _TAKEN_BATCHES if workers else 0
 
 
+def descriptors_of_a_training(
+    workers: int, prefetch_factor: int | None, tensors_per_batch: int = 2
+) -> int:
+    """Return about how many descriptors a training takes; if nobody looked, of images and labels.
+
+    A ``prefetch_factor`` of None is that of a loader without workers.
+    """
+    each = descriptors_of_a_worker(prefetch_factor or 0, tensors_per_batch)
+    return DESCRIPTORS_OF_A_TRAINING + workers * each
+
+
 def descriptors_of_a_worker(prefetch_factor: int, tensors_per_batch: int) -> int:
     """Return how many descriptors a worker takes in the main process: one a tensor on its way."""
     return prefetch_factor * tensors_per_batch + _DESCRIPTORS_OF_A_WORKER

@@ -40,8 +40,12 @@ _POOL = re.compile(
 _LOCK = re.compile(r"'_thread\.\w+' object")
 
 
-def of_host(host: HostShare) -> tuple[Hazard, ...]:
-    """Return what of the host alone is known to break loaders."""
+def of_host(host: HostShare, descriptors_needed: int | None = None) -> tuple[Hazard, ...]:
+    """Return what of the host alone is known to break loaders.
+
+    ``descriptors_needed`` is about what the recommended loader takes. Training and validation have
+    one each: a limit that lets two of them live is no hazard.
+    """
     found = []
     if host.shm_size_bytes is None:
         found.append(
@@ -61,7 +65,8 @@ def of_host(host: HostShare) -> tuple[Hazard, ...]:
                 larger_shm(host),
             )
         )
-    if host.descriptors_limit is not None and host.descriptors_limit < _FEW_DESCRIPTORS:
+    few = _FEW_DESCRIPTORS if descriptors_needed is None else 2 * descriptors_needed
+    if host.descriptors_limit is not None and host.descriptors_limit < few:
         found.append(
             Hazard(
                 "descriptors_few",

@@ -53,6 +53,7 @@ class HostShare:
     what they all may count on at first: physical cores, or the quota if less. ``shm_size_bytes`` is
     None where nothing is mounted on /dev/shm, and 0 where that has no limit. ``cache_bytes`` is
     what the page cache may hold: more than ``memory_available_bytes`` under a commit limit.
+    ``gpus`` are NVIDIA's that may be used here, whatever the torch is that runs hostprep.
     """
 
     ranks: int
@@ -70,6 +71,7 @@ class HostShare:
     shm_size_bytes: int | None
     shm_free_bytes: int | None
     descriptors_limit: int | None
+    gpus: int = 0
 
     @property
     def capacity_per_rank(self) -> float:

@@ -30,7 +30,13 @@ def parts_of(spec: str) -> tuple[str, str]:
     """
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise UsageError(f"{spec!r} names no loader.", f"accepted: {FORM}")
+        hint = f"accepted: {FORM}"
+        if module and not name:
+            hint += (
+                f"; here {_instead(f'{module}:NAME')}, NAME being what the loader is called there,"
+                " or a function that returns it"
+            )
+        raise UsageError(f"{spec!r} names no loader.", hint)
     if "/" in module or module.endswith(".py"):
         raise UsageError(
             f"{spec!r} names a file, not a module.", f"accepted: {FORM}; here {_instead(spec)}"

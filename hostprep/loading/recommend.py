@@ -14,7 +14,12 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards
-from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, starting_point
+from hostprep.loading.bounds import (
+    MOST_UNCONFIRMED,
+    PROBE_PREFETCH,
+    descriptors_of_a_training,
+    starting_point,
+)
 from hostprep.loading.failures import Hung, LoaderFailed, unsendable
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
@@ -68,7 +73,8 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
         code=settings.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
     )
     more = "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate counts only then"
-    return Report("host", host, recommendation, hazards.of_host(host), notes=(more,))
+    needed = descriptors_of_a_training(workers, PROBE_PREFETCH)
+    return Report("host", host, recommendation, hazards.of_host(host, needed), notes=(more,))
 
 
 def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer) -> Report:

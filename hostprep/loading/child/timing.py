@@ -270,8 +270,8 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
             if count >= step:
                 return marks[: 1 + count // step * step]
             raise _too_slow(
-                f"{format_count(count, 'batch')} with {format_count(job.workers, 'worker')} took"
-                f" {elapsed:.0f} s, too few to take a rate.",
+                f"{format_count(count, 'batch')} with {format_count(job.workers, 'worker')} came in"
+                " the time that there was, too few to take a rate.",
                 count,
                 elapsed,
             )

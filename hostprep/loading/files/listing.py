@@ -31,8 +31,8 @@ _SIZES_SECONDS = 1.0  # on a server each of them may be a request
 # Files of many samples each, however small. TensorFlow's have no suffix, but a number of so many.
 # Not .npz: that is as often one sample.
 _SHARD = re.compile(
-    r"\.(tar|tar\.\w+|tgz|tfrecords?|parquet|arrow|feather|mds|beton|l?mdb|h5|hdf5?)\Z"
-    r"|-\d{5}-of-\d{5}",
+    r"\.(tar|tar\.\w+|tgz|zip|tfrecords?|parquet|arrow|feather|mds|beton|l?mdb|h5|hdf5?)\Z"
+    r"|\.(jsonl|ndjson)(\.\w+)?\Z|-\d{5}-of-\d{5}",
     re.I,
 )
 # A zarr array is a folder, and the files in it are its chunks; it need not be named so, but one of

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from hostprep.loading import hazards
-from hostprep.loading.bounds import MOST_WORKERS
+from hostprep.loading.bounds import MOST_WORKERS, descriptors_of_a_training
 from hostprep.loading.curve import Ceiling, Curve
 from hostprep.loading.measuring.disturbance import others_beside
 from hostprep.loading.model import Pipeline
@@ -23,6 +23,7 @@ from hostprep.loading.verdict.once import notes_of_once
 from hostprep.loading.verdict.pipelines import of_pipeline
 from hostprep.loading.verdict.unconfirmed import handed_over, model_error, modelled
 from hostprep.loading.verdict.undecoded import of_undecoded
+from hostprep.units import format_seconds
 
 # More than a process takes to start and to end on a busy machine.
 _LATE_SECONDS = 5.0
@@ -50,7 +51,12 @@ def report_of(run: Run, mode: str) -> Report:
         host=host,
         recommendation=made,
         hazards=(
-            *hazards.of_host(host),
+            *hazards.of_host(
+                host,
+                descriptors_of_a_training(
+                    made.num_workers or 0, made.prefetch_factor, known.cost.tensors_per_batch
+                ),
+            ),
             *hazards.of_bounds(host, wanted, known.bounds),
             *(() if subject is None else hazards.of_setting(host, subject, known.bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),
@@ -103,12 +109,24 @@ def _known(run: Run) -> Known:
         bounds=run.bounds(),
         stages=run.stages,
         gpu_rate=run.gpu_rate,
-        cuda=subject is not None and subject.cuda,
+        cuda=_has_gpu(run),
         data_bytes=_data_bytes(run),
         untried=run.better_untried,
         ahead=run.measurer.prefetch_factor,
         bounds_now=run.bounds(subject.prefetch_now) if subject else (),
     )
+
+
+def _has_gpu(run: Run) -> bool:
+    """Return whether batches go to a GPU.
+
+    A loader's own environment is the one that trains. Files may be measured by a torch that is
+    built for the CPU, or without any: then it is what the host has that counts.
+    """
+    subject = run.measurer.subject
+    if subject is not None and (subject.cuda or run.listing is None):
+        return subject.cuda
+    return run.listing is not None and run.measurer.host.gpus > 0
 
 
 def _candidates(run: Run, known: Known) -> tuple[Point, ...]:
@@ -142,10 +160,18 @@ def _late(run: Run) -> list[str]:
     seconds, given = time.monotonic() - run.began, run.wish.seconds
     if seconds <= given + _LATE_SECONDS:
         return []
-    return [
-        f"this took {seconds:.0f} s, and not the {given:g} of --seconds: each measurement that is"
-        " begun waits for its first batches, and these, or starting processes, take long here"
-    ]
+    opening = run.measurer.opening_seconds
+    why = (
+        "each measurement that is begun waits for its first batches, and these, or starting"
+        " processes, take long here"
+    )
+    if opening > _LATE_SECONDS:
+        why = (
+            f"each measurement opens {run.measurer.what} anew, which takes"
+            f" {format_seconds(opening)} here; what a module does when it is imported and is no"
+            " part of the loader goes below `if __name__ == '__main__':`"
+        )
+    return [f"this took {seconds:.0f} s, and not the {given:g} of --seconds: {why}"]
 
 
 def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:

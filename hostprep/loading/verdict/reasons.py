@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hostprep.loading.bounds import PROBE_PREFETCH
-from hostprep.loading.model import Binding
+from hostprep.loading.model import Binding, SampleCost
 from hostprep.loading.search import STOP_GAIN, Point
 from hostprep.loading.verdict.binding import what_binds
 from hostprep.loading.verdict.known import Known
@@ -13,6 +13,8 @@ from hostprep.units import format_count, format_number
 
 # Of a sample's time without workers: less is not worth a word.
 _MAIN_SHARE = 0.02
+# Of a sample's processor time: waiting for less is what two clocks differ by.
+_HARDLY = 0.001
 
 
 class Choice(NamedTuple):
@@ -33,11 +35,8 @@ def reasons_of(
 ) -> tuple[str, ...]:
     """Return, in sentences, why so many workers, and why each other setting is as it is."""
     cost = known.cost
-    cpu_ms, wait_ms = (
-        format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
-    )
     reasons = [
-        f"a sample takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting",
+        f"a sample takes {time_taken(cost)}",
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
     reasons += _side_by_side(known)
@@ -123,21 +122,32 @@ def _against_none(known: Known, point: Point) -> list[str]:
     )
     if point.workers == 0:
         ready = ": the samples are as good as ready" if binding is Binding.TRANSPORT else ""
-        return [f"{words}{ready}", *_unless_slower(known, alone.rate, best.rate)]
+        return [f"{words}{ready}", *_unless_slower(known, alone.rate, best)]
     if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
         return [f"{words}, but then the GPU waits while a batch is made"]
     return []
 
 
-def _unless_slower(known: Known, alone: float, workers: float) -> list[str]:
+def _unless_slower(known: Known, alone: float, best: Point) -> list[str]:
     """Return a sentence on how slow a GPU must be for workers to be better than none after all.
 
-    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; beside them it gets ``workers``.
+    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; beside them it gets their rate.
     """
-    if known.gpu_rate is not None or alone <= workers:
+    if known.gpu_rate is not None or alone <= best.rate:
         return []
-    gpu = format_number(alone * workers / (alone - workers))
+    gpu = format_number(alone * best.rate / (alone - best.rate))
+    several = format_count(best.workers, "worker")
+    are = "is" if best.workers == 1 else "are"
     return [
-        f"none are better only for a GPU that takes more than {gpu} samples/s, as it waits while a"
-        " batch is made: --gpu-rate decides"
+        f"for a GPU that takes less than {gpu} samples/s {several} {are} better than none: without"
+        " workers it waits while a batch is made; --gpu-rate decides"
     ]
+
+
+def time_taken(cost: SampleCost) -> str:
+    """Return in words what a sample takes of a processor, and how long it waits."""
+    cpu, waiting = cost.cpu_seconds, cost.waiting_seconds
+    words = f"{format_number(1e3 * cpu)} ms of processor time"
+    if waiting < _HARDLY * cpu:
+        return f"{words} and no waiting to speak of"
+    return f"{words} and {format_number(1e3 * waiting)} ms of waiting"

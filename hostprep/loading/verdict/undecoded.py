@@ -6,8 +6,9 @@ from hostprep.loading.bounds import PROBE_PREFETCH, starting_point
 from hostprep.loading.files.model import Undecoded
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.reasons import time_taken
 from hostprep.loading.verdict.settings import code
-from hostprep.units import format_count, format_number
+from hostprep.units import format_count
 
 
 def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
@@ -18,9 +19,6 @@ def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
     """
     cost = known.cost
     workers, words = starting_point(known.host)
-    cpu_ms, wait_ms = (
-        format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
-    )
     return Recommendation(
         num_workers=workers,
         prefetch_factor=PROBE_PREFETCH,
@@ -32,8 +30,8 @@ def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
             f" point, not a measurement: {format_count(workers, 'worker')} a rank"
         ),
         reasons=(
-            f"reading a file takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting; what"
-            " is made of it takes more, and was not measured",
+            f"reading a file takes {time_taken(cost)}; what is made of it takes more, and was not"
+            " measured",
             words,
         ),
         code=code(cost.batch_size, workers, PROBE_PREFETCH, pin=known.cuda, persistent=True),

@@ -66,6 +66,21 @@ def test_nothing_to_start_is_a_skip(survey: Survey) -> None:
     assert check.threshold is not None and check.remedy
 
 
+@pytest.mark.parametrize(
+    "torch",
+    [
+        TorchFacts("2.13.0+cpu", None, None, 0, "not compiled with CUDA"),
+        TorchFacts(None, None, None, 0, None),
+    ],
+)
+def test_where_there_is_no_gpu_another_torch_is_no_cure(torch: TorchFacts) -> None:
+    with_gpu = judge_start(replace(GOOD, torch=torch))
+    assert "no NVIDIA GPU" not in with_gpu.message
+    alone = judge_start(replace(GOOD, torch=torch, nvml=NO_LIBRARY, driver=NO_DRIVER))
+    assert alone.message.startswith("there is no NVIDIA GPU") and with_gpu.message in alone.message
+    assert (alone.remedy or "").startswith("run it where the GPU is")
+
+
 def nvml(code: int, words: str = "NVML does not start") -> Nvml:
     return Nvml(code, words, None, "560.35.03", None, ())
 

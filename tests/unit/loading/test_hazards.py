@@ -47,6 +47,8 @@ def test_hosts_that_break_loaders() -> None:
     assert smaller.message.startswith("/dev/shm has 16.0 MiB: a worker")
     assert codes(hazards.of_host(share(shm_size_bytes=None))) == {"shm_absent"}
     assert codes(hazards.of_host(share(descriptors_limit=1024))) == {"descriptors_few"}
+    for needed, told in ((152, set()), (1000, {"descriptors_few"})):
+        assert codes(hazards.of_host(share(descriptors_limit=1024), needed)) == told
     quota = share(quota_cpus=2.0, quota_group="/sys/fs/cgroup/jobs")
     (hazard,) = hazards.of_host(quota)
     assert hazard.code == "cpu_quota"

@@ -78,6 +78,9 @@ def test_odd_directories(tmp_path: Path) -> None:
         "{}.h5",
         "{}.HDF5",
         "{}.lmdb",
+        "images-{}.zip",
+        "texts-{}.jsonl",
+        "texts-{}.jsonl.zst",
         "a.zarr/c/0/{}",
     ],
 )

@@ -45,6 +45,22 @@ def test_what_is_no_name_at_all(spec: str) -> None:
     assert caught.value.hint is not None and "MODULE:NAME" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("spec", "instead"),
+    [
+        ("train", "here train:NAME, "),
+        ("train:", "here train:NAME, "),
+        ("train.py", "here train:NAME, "),
+        ("lab/train.py", "here lab.train:NAME, "),
+        ("/srv/lab/train.py", "here train:NAME, run in /srv/lab, "),
+    ],
+)
+def test_a_script_by_itself_is_told_that_a_name_is_wanting(spec: str, instead: str) -> None:
+    with pytest.raises(UsageError, match="names no loader") as caught:
+        parts_of(spec)
+    assert instead in (caught.value.hint or "")
+
+
 def test_a_call_is_no_name() -> None:
     with pytest.raises(UsageError, match="is a call, not a name") as caught:
         parts_of("mydata:make(3)")

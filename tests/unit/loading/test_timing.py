@@ -8,6 +8,7 @@ import signal
 import time
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from hostprep.loading.child.building import ProbeJob, UnseenIndices, build
 from hostprep.loading.child.delivery import Delivery, Stamped
 from hostprep.loading.child.opening import Opened
 from hostprep.loading.child.starting import Batches
-from hostprep.loading.child.timing import time_loader
+from hostprep.loading.child.timing import _clock, time_loader
+from hostprep.loading.failures import TooSlow
 
 pytestmark = pytest.mark.usefixtures("torchs_threads")
 
@@ -203,6 +205,13 @@ def test_too_slow_to_be_timed_is_inconclusive(
     with pytest.raises(Inconclusive, match="first 8 do not count") as caught:
         time_loader(opened(Sleepy(0.02)), job(2, limit_seconds=0.4), silent)
     assert "--seconds" in (caught.value.hint or "")
+
+
+def test_of_batches_that_were_all_there_when_time_was_over_no_seconds_are_told() -> None:
+    """Seen of eight workers: "3 batches took 0 s, too few to take a rate"."""
+    ready: Any = SimpleNamespace(take=lambda: None)
+    with pytest.raises(TooSlow, match=r"2 batches with 8 workers came in the time .*, too few"):
+        _clock(ready, job(8), deadline=0.0)
 
 
 class Exhausted(Sleepy):

@@ -12,6 +12,7 @@ import pytest
 from hostprep.cli.recommend_text import report_text
 from hostprep.loading.curve import curve_of
 from hostprep.loading.failures import LoaderFailed
+from hostprep.loading.files.listing import Listing
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Binding, FailedProbe, SampleCost
 from hostprep.loading.recommend import from_loader
@@ -36,16 +37,19 @@ def reported(
     current_workers: int | None = None,
     cost: SampleCost | None = None,
     past_seconds: float = 0.0,
+    opening_seconds: float = 1.5,
+    listing: Listing | None = None,
     **host: Any,
 ) -> Report:
     """Return the report on a loader, of ``past_seconds`` after it was begun.
 
-    Unless ``cost`` is given it only waits, 10 ms a sample.
+    With ``listing`` it is one of files. Unless ``cost`` is given it only waits, 10 ms a sample.
     """
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
     measurer.subject = dataclasses.replace(subject(current_workers), kind=kind)
-    run = Run(measurer, WISH, time.monotonic() - past_seconds)
+    measurer.opening_seconds = opening_seconds
+    run = Run(measurer, WISH, time.monotonic() - past_seconds, listing)
     run.cost = cost or making.cost(
         seconds=0.01,
         worker_seconds=0.01,
@@ -99,6 +103,30 @@ def test_more_time_than_was_given_is_told_of(past_seconds: float, told: bool) ->
     late = "this took 14 s, and not the 5 of --seconds"
     assert any(note.startswith(late) for note in notes) == told
     assert any(note.startswith("this took") for note in notes) == told
+
+
+def test_what_takes_its_time_where_it_is_opened_is_told_from_what_starts_late() -> None:
+    """A script that runs three epochs when it is imported: they take the time, not its batches."""
+    (note,) = reported(past_seconds=60.0, opening_seconds=52.0).notes
+    assert "opens x anew, which takes 52.0 s here" in note and "__main__" in note
+    (note,) = reported(past_seconds=60.0).notes
+    assert "waits for its first batches" in note and "__main__" not in note
+
+
+def test_the_limit_that_distributions_give_is_none_of_few_workers() -> None:
+    """1,024 open files: `hostprep check` passes them, and 16 workers of two tensors take 300."""
+    for tensors, told in ((2, False), (40, True)):
+        report = reported(cost=making.cost(tensors_per_batch=tensors), descriptors_limit=1024)
+        assert report.recommendation.num_workers
+        assert any(hazard.code == "descriptors_few" for hazard in report.hazards) is told
+
+
+def test_of_files_it_is_the_gpu_of_the_host_that_counts() -> None:
+    """A torch for the CPU measures as well, or none: the training has another one."""
+    files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
+    for listing, gpus, pinned in ((files, 1, True), (files, 0, False), (None, 1, False)):
+        made = reported(listing=listing, gpus=gpus).recommendation
+        assert made.pin_memory is pinned and f"pin_memory={pinned}" in (made.code or "")
 
 
 def test_of_a_stream_nobody_saw_that_more_than_one_worker_shares_it_out() -> None:
@@ -173,6 +201,18 @@ def test_beside_busy_programs_the_model_claims_no_percentage() -> None:
     assert "by the model, not confirmed, and nobody knows how far off that is" in text
     assert "±0%" not in text
     assert "other programs took up to 2.5 of 8 processors" in text
+
+
+def test_what_is_reckoned_beside_busy_programs_is_not_called_measured() -> None:
+    told = "reckoned from what was measured beside other programs"
+    for rate, expected in ((160.0, True), (800.0, False)):
+        probes = tuple(
+            making.probe(workers, rate, undisturbed_samples_per_s=800.0) for workers in (0, 4)
+        )
+        report = beside(1.0)
+        made = dataclasses.replace(report.recommendation, num_workers=4, confirmed=True)
+        text = report_text(dataclasses.replace(report, recommendation=made, probes=probes))
+        assert (told in text) is expected and (", measured\n" in text) is not expected
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from hostprep.loading.search import Point, choose, points_of
 from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.reasons import time_taken
 from hostprep.loading.verdict.settings import code, recommend
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import cost, probe, share
@@ -604,10 +605,23 @@ def test_workers_persist_where_starting_them_costs() -> None:
 def test_it_is_told_how_slow_a_gpu_must_be_for_workers_to_be_better_than_none() -> None:
     """Seen on one processor: none gave 372, four gave 350."""
     probes = [probe(0, 372, own_cpus=1.0), probe(4, 350, own_cpus=1.0)]
-    told = "none are better only for a GPU that takes more than 5,918 samples/s"
+    told = "for a GPU that takes less than 5,918 samples/s 4 workers are better than none"
     assert any(reason.startswith(told) for reason in judged(probes).reasons)
     assert [judged(probes, gpu=gpu).num_workers for gpu in (1000, 20_000)] == [4, 0]
-    assert not any("none are better" in reason for reason in judged(probes, gpu=300).reasons)
+    assert not any("better than none" in reason for reason in judged(probes, gpu=300).reasons)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "told"),
+    [
+        (0.0, "and no waiting to speak of"),
+        (9e-8, "and no waiting to speak of"),
+        (0.0004, "and 0.40 ms of waiting"),
+    ],
+)
+def test_of_a_wait_that_nobody_sees_no_figure_is_told(waiting: float, told: str) -> None:
+    words = time_taken(cost(cpu_seconds=0.0021, waiting_seconds=waiting))
+    assert words == f"2.1 ms of processor time {told}"
 
 
 def test_workers_that_grow_end_with_the_epoch() -> None:

@@ -1,0 +1,43 @@
+"""Nothing is trained: what begins to, where a loader is imported or called for, is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hostprep.errors import UsageError
+
+
+class _Stepped(BaseException):
+    """An optimizer is about to make a step; no ``except Exception`` of a training keeps it."""
+
+
+@contextmanager
+def stopped(what: str) -> Iterator[None]:
+    """Raise ``UsageError`` at the first step that an optimizer of torch would make meanwhile.
+
+    Each measurement opens the loader anew: it would be one training after the other, each of which
+    may write over the checkpoints of a real one. Without torch there is nothing to look at.
+    """
+    try:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+    except ImportError:
+        yield
+        return
+
+    def stop(optimizer: Any, *_: Any) -> None:
+        raise _Stepped(type(optimizer).__name__)
+
+    hook = register_optimizer_step_pre_hook(stop)
+    try:
+        yield
+    except _Stepped as step:
+        raise UsageError(
+            f"{what} trains where the loader is made: it was stopped before the first step of its"
+            f" optimizer ({step}); nothing was measured.",
+            "put what trains below `if __name__ == '__main__':`, or into a function that is not"
+            " called when the module is imported, and name what makes the loader alone",
+        ) from None
+    finally:
+        hook.remove()

@@ -1,0 +1,61 @@
+"""A script that trains where its loader is made is stopped before its first step."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from hostprep.errors import UsageError
+from hostprep.loading.child.opening import open_source
+
+SCRIPT = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    loader = DataLoader(TensorDataset(torch.ones(64, 3)), batch_size=8)
+
+    def train():
+        for (batch,) in loader:
+            try:
+                model(batch).sum().backward()
+                optimizer.step()
+            except Exception:
+                pass  # as loops that are to survive a bad batch
+        open("checkpoint.pt", "w").close()
+        return loader
+"""
+
+
+def write(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, end: str) -> None:
+    (folder / f"{name}.py").write_text(textwrap.dedent(SCRIPT) + end)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+
+
+@pytest.mark.parametrize(
+    ("module", "end", "named"),
+    [("trains_at_once", "train()\n", "loader"), ("trains_if_called", "", "train")],
+)
+def test_it_is_stopped_before_a_step_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, end: str, named: str
+) -> None:
+    write(tmp_path, monkeypatch, module, end)
+    with pytest.raises(UsageError, match=r"trains where the loader is made.*SGD") as caught:
+        open_source({"loader": f"{module}:{named}"}, None)
+    assert "__main__" in (caught.value.hint or "")
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_the_loader_of_one_that_does_not_is_opened_and_may_train_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, monkeypatch, "trains_never", "")
+    assert open_source({"loader": "trains_never:loader"}, None).length == 64
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]).step()
