@@ -14,6 +14,8 @@ from hostprep.system.ending import how_it_ended
 from hostprep.system.python import pip_line
 from hostprep.units import format_count, format_number
 
+# What the measuring child notes of an exception that came out of importing the user's module.
+IMPORTING = "hostprep: while the module was imported"
 _TRAINS_AT_ONCE = (
     "what trains when it is imported, as an exported notebook does, goes below"
     " `if __name__ == '__main__':`; else --seconds gives it more time"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive
-from hostprep.loading.failures import LoaderFailed, WorkersFailed, cannot_be_sent
+from hostprep.loading.failures import IMPORTING, LoaderFailed, WorkersFailed, cannot_be_sent
 from hostprep.loading.hazards import CURE_PROCESSES
 from hostprep.loading.last_words import essence, is_workers, last_line, own_words, where
 from hostprep.loading.model import Binding
+from hostprep.loading.naming import parts_of
 from hostprep.units import format_count
 
 _CUDA_ABSENT = re.compile(
@@ -119,7 +121,11 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             "run this where the GPU is, or let the loader return CPU tensors",
         )
     if event["where"] == "open":
-        hints = [_opening_cure(what, event["type"], said), where(event["trace"])]
+        cure = _opening_cure(what, event["type"], said)
+        if cure is None and IMPORTING in event["trace"]:
+            module = parts_of(what)[0]
+            cure = f"`{shlex.quote(sys.executable)} -c 'import {module}'` imports it likewise"
+        hints = [cure, where(event["trace"])]
         return LoaderFailed(
             f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
         )

@@ -41,6 +41,7 @@ from hostprep.loading.share import share_of_cpus
 from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.judging import report_of
+from hostprep.loading.verdict.reasons import NO_GPU
 from hostprep.system.python import pip_line
 from hostprep.system.temporary import temporary_text
 from hostprep.units import format_count
@@ -69,7 +70,11 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
         pin_memory=gpus > 0,
         persistent_workers=True,
         verdict=f"a starting point, not a measurement: {format_count(workers, 'worker')} a rank",
-        reasons=(words, "how long a sample waits for its storage decides, and is not known"),
+        reasons=(
+            words,
+            "how long a sample waits for its storage decides, and is not known",
+            *(() if gpus else (f"pin_memory: False as {NO_GPU}",)),
+        ),
         code=settings.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
     )
     more = "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate counts only then"

@@ -59,6 +59,7 @@ def test_host_alone_for_people_is_called_a_starting_point(
     assert "starting point, not a measurement" in text
     assert "DataLoader(dataset, batch_size=7, " in text
     assert "note: --dataset DIR or --loader MODULE:NAME measures" in text
+    assert ("pin_memory=False" in text) is ("why: pin_memory: False as no GPU is seen" in text)
 
 
 @pytest.mark.parametrize("rate", [160.0, 609_114.0, 12_345_678.0])

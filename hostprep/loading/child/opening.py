@@ -30,7 +30,7 @@ from hostprep.loading.child.given import (
 from hostprep.loading.child.own_way import has_own_way, innermost
 from hostprep.loading.child.pickling import pickled
 from hostprep.loading.child.refusing import no_loader, refuse_data
-from hostprep.loading.failures import TorchMissing
+from hostprep.loading.failures import IMPORTING, TorchMissing
 from hostprep.loading.files.samples import collate_tensors, in_memory, listed_samples
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
@@ -128,6 +128,9 @@ def _named(spec: str) -> Any:
                 f"there is no module {error.name} in {os.getcwd()} or the Python path.",
                 "run hostprep where `python -c 'import ...'` of it works",
             ) from None
+        raise
+    except Exception as error:
+        error.add_note(IMPORTING)
         raise
     found: Any = module
     for part in name.split("."):

@@ -17,6 +17,10 @@ _MAIN_SHARE = 0.02
 _HARDLY = 0.001
 
 
+# Who measures on a login node, say, pastes the line where a GPU trains.
+NO_GPU = "no GPU is seen here; True where one trains"
+
+
 class Choice(NamedTuple):
     """Whether to set something, and why; without a reason that goes without saying."""
 
@@ -65,7 +69,9 @@ def _of_choice(name: str, choice: Choice, now: bool | None) -> list[str]:
     if now not in (None, choice.on):
         # Also where the verdict says that no other number of workers is needed.
         return [f"{name}: {now} now, {choice.on} as {choice.why}"]
-    return [f"{name}: {choice.why}"] if choice.on and choice.why else []
+    if not choice.why or (now is False and not choice.on):
+        return []
+    return [f"{name}: {choice.why}" if choice.on else f"{name}: False as {choice.why}"]
 
 
 def _side_by_side(known: Known) -> list[str]:

@@ -18,7 +18,7 @@ from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.binding import remedy, what_binds
 from hostprep.loading.verdict.known import Known
-from hostprep.loading.verdict.reasons import Choice, reasons_of
+from hostprep.loading.verdict.reasons import NO_GPU, Choice, reasons_of
 from hostprep.units import format_count, format_number
 
 # Starting workers anew for each epoch is worth avoiding from this share of the epoch on.
@@ -158,7 +158,7 @@ def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:
 def _pin(known: Known, ahead_bytes: int) -> Choice:
     """Return whether to pin batches: they lie in memory then that cannot be given back."""
     if not known.cuda:
-        return Choice(False, "torch sees no GPU here")
+        return Choice(False, NO_GPU)
     if ahead_bytes < _PINNED_SHARE * known.host.memory_available_bytes:
         return Choice(True, "there is a GPU, and memory for it")
     return Choice(False, "it would hold a tenth of the available memory, or more")

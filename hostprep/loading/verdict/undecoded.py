@@ -6,7 +6,7 @@ from hostprep.loading.bounds import PROBE_PREFETCH, starting_point
 from hostprep.loading.files.model import Undecoded
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.verdict.known import Known
-from hostprep.loading.verdict.reasons import time_taken
+from hostprep.loading.verdict.reasons import NO_GPU, time_taken
 from hostprep.loading.verdict.settings import code
 from hostprep.units import format_count
 
@@ -33,6 +33,7 @@ def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
             f"reading a file takes {time_taken(cost)}; what is made of it takes more, and was not"
             " measured",
             words,
+            *(() if known.cuda else (f"pin_memory: False as {NO_GPU}",)),
         ),
         code=code(cost.batch_size, workers, PROBE_PREFETCH, pin=known.cuda, persistent=True),
     )

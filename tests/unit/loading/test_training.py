@@ -1,9 +1,10 @@
-"""A script that trains where its loader is made is stopped before its first step."""
+"""Scripts that do more than make a loader: one that trains is stopped before its first step."""
 
 from __future__ import annotations
 
 import sys
 import textwrap
+import traceback
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from hostprep.errors import UsageError
 from hostprep.loading.child.opening import open_source
+from hostprep.loading.raising import raised
 
 SCRIPT = """
     import torch
@@ -51,6 +53,20 @@ def test_it_is_stopped_before_a_step_is_made(
         open_source({"loader": f"{module}:{named}"}, None)
     assert "__main__" in (caught.value.hint or "")
     assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_of_what_fails_when_it_is_imported_it_is_told_how_to_see_it_without_hostprep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a torchvision built for another torch: its words name nothing of the user's."""
+    write(tmp_path, monkeypatch, "fails_at_once", "raise RuntimeError('no operator nms')\n")
+    for name, told in (("fails_at_once:loader", True), ("torch:optim.SGD", False)):
+        with pytest.raises((RuntimeError, TypeError)) as caught:
+            open_source({"loader": name}, None)
+        trace = "".join(traceback.format_exception(caught.value))
+        event = {"where": "open", "type": caught.type.__name__, "causes": []}
+        error = raised({**event, "message": str(caught.value), "trace": trace}, name, 0)
+        assert ("-c 'import fails_at_once'` imports it likewise" in (error.hint or "")) is told
 
 
 def test_the_loader_of_one_that_does_not_is_opened_and_may_train_later(

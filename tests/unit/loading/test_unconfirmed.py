@@ -126,6 +126,8 @@ def test_of_files_it_is_the_gpu_of_the_host_that_counts() -> None:
     files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
     for listing, gpus, pinned in ((files, 1, True), (files, 0, False), (None, 1, False)):
         made = reported(listing=listing, gpus=gpus).recommendation
+        told = any(reason.startswith("pin_memory: False as") for reason in made.reasons)
+        assert told is not pinned
         assert made.pin_memory is pinned and f"pin_memory={pinned}" in (made.code or "")
 
 

@@ -545,7 +545,10 @@ def test_other_settings_than_those_there_are_named_with_why() -> None:
         "pin_memory: False now, True as there is a GPU, and memory for it"
     ]
     made = judged(probes, current=4, current_persistent=True, current_pin=True)
-    assert about(made, "pin_memory") == ["pin_memory: True now, False as torch sees no GPU here"]
+    unseen = "False as no GPU is seen here; True where one trains"
+    assert about(made, "pin_memory") == [f"pin_memory: True now, {unseen}"]
+    assert about(judged(probes), "pin_memory") == [f"pin_memory: {unseen}"]
+    assert about(judged(probes, current=4, current_pin=False), "pin_memory") == []
     assert about(made, "persistent_workers") == [
         "persistent_workers: starting workers is more than 1% of an epoch"
     ]
