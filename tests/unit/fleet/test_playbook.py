@@ -156,7 +156,18 @@ def test_a_variable_that_is_misspelt_fails_its_host_before_the_first_change(
     assert here.failed and not here.changed and not here.unreachable
     assert here.message is not None
     assert here.message.startswith(f"the variable {name} of this host is none of hostprep's")
-    assert here.message.endswith(f"nothing was changed. -> did you mean {meant}?")
+    assert here.message.endswith(f" was touched. -> did you mean {meant}?")
+
+
+def test_a_playbook_of_ones_own_installs_nothing_where_a_variable_is_misspelt(
+    playbooks: Path, tmp_path: Path
+) -> None:
+    roles = "hostprep_install_dri: /srv/hostprep\n  roles: [hostprep_install, hostprep]\n"
+    (playbooks / "own.yml").write_text(OWN.split("  roles:")[0] + f"    {roles}")
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and here.changed_tasks == ()
+    assert here.message is not None
+    assert here.message.endswith("was touched. -> did you mean hostprep_install_dir?")
 
 
 def test_a_variable_that_may_be_a_labs_own_is_told_of(playbooks: Path) -> None:
@@ -249,7 +260,10 @@ def test_a_folder_that_is_no_absolute_path_is_refused_before_it_is_made(playbook
     assert [host.host for host in run.hosts] == ["hostprep_install", "hostprep"], run
     for host in run.hosts:
         assert host.failed and not host.changed
-        assert host.message is not None and "nothing was changed. -> write" in host.message
+        assert host.message is not None
+    install, apply = (host.message for host in run.hosts)
+    assert install is not None and "nothing was changed. -> write" in install
+    assert apply is not None and "no volume or data set was touched. -> write" in apply
 
 
 def test_a_playbook_of_ones_own_reads_the_spec_as_hostprep_does(playbooks: Path) -> None:

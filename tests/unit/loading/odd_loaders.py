@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import random
 import time
@@ -26,6 +27,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 SIZE = 4000
 SAMPLE_SECONDS = 0.0005
+_KNOWN = inspect.signature(DataLoader.__init__).parameters  # of this torch
+OUT_OF_ORDER: dict[str, Any] = {"in_order": False} if "in_order" in _KNOWN else {}  # since 2.6
 
 
 def sample(index: int) -> torch.Tensor:
@@ -200,7 +203,7 @@ def all_given() -> DataLoader[Any]:
         generator=torch.Generator().manual_seed(1),
         timeout=30,
         multiprocessing_context="spawn",
-        in_order=False,
+        **OUT_OF_ORDER,
     )
 
 
