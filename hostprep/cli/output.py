@@ -153,9 +153,7 @@ def say_error(error: HostprepError) -> None:
     say_problem("hostprep", error.message, error.hint)
 
 
-def emit_error(
-    command: str, error: HostprepError, *, as_json: bool, as_nagios: bool = False
-) -> None:
+def emit_error(command: str, error: HostprepError, *, as_json: bool, as_nagios: bool) -> None:
     """Print an error on stderr, and with ``--json`` the document too.
 
     With ``as_nagios`` also the one line that Nagios reads from stdout, and that before the others:

@@ -83,7 +83,7 @@ def plan_services(
     *,
     prune: bool,
     reserve_bytes: int | None = None,
-    refused: Collection[str] = (),
+    refused: Collection[str],
 ) -> tuple[ObjectPlan, ...]:
     """Return the plan of each boot service, of left over ones too. Pure.
 

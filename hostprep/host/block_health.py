@@ -29,7 +29,7 @@ class Health:
     power_on_hours: int | None
 
 
-def read_health(name: str, *, timeout_seconds: float = 5) -> Health | None:
+def read_health(name: str, *, timeout_seconds: float) -> Health | None:
     """Return the health of disk ``name``, None where smartctl is missing or may not read it.
 
     And where that takes longer than ``timeout_seconds``.

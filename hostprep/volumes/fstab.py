@@ -114,7 +114,7 @@ def our_line(path: str, fstab: bytes) -> FstabEntry | None:
     return None
 
 
-def foreign_entry(content: bytes, *, path: str, aliases: Collection[str] = ()) -> FstabEntry | None:
+def foreign_entry(content: bytes, *, path: str, aliases: Collection[str]) -> FstabEntry | None:
     """Return somebody else's entry that has a volume's path as its target, if there is one.
 
     ``aliases`` are targets that lead to the path through symlinks, which systemd follows.

@@ -158,7 +158,7 @@ def without_line(facts: VolumeFacts) -> bytes | None:
     return edited
 
 
-def check_line_removal(path: str, on_wait: Callable[[str], None] | None = None) -> None:
+def check_line_removal(path: str, on_wait: Callable[[str], None] | None) -> None:
     """Raise what would keep the volume's line in fstab from being removed; changes nothing.
 
     For what is to be done before, and could not be undone after it fails.

@@ -72,7 +72,7 @@ def find_standing(
     lookers: Lookers,
     *,
     verified: bool,
-    on_files: Callable[[int], None] = lambda files: None,
+    on_files: Callable[[int], None],
 ) -> dict[str, Looked]:
     """Return those directories of ``scan`` of which a look tells that they stand.
 

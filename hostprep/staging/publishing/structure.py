@@ -174,7 +174,7 @@ def close_directories(
     published_fd: int,
     inodes: Mapping[str, int] | None,
     *,
-    on_wait: Callable[[float], None] | None = None,
+    on_wait: Callable[[float], None] | None,
 ) -> None:
     """Take from published directories what their source does not give, and another owner's rights.
 
