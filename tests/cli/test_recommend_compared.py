@@ -20,7 +20,7 @@ from hostprep.loading.share import read_share
 from tests.kit.recommending import MARK, gone, marked, recommend
 
 # Some thirty processes import torch, one after the other.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 GROUPS = {
     "decoder": ["pillow", "opencv", "simplejpeg"],

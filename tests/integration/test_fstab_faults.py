@@ -34,7 +34,6 @@ def fstab(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kills", "check"), [(100, "unchecked"), (20, "checked")])
 def test_kill_9_leaves_the_old_file_or_the_new_one(
     fstab: Path, own_state: Path, kills: int, check: str

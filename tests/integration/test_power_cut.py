@@ -21,10 +21,7 @@ from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_source
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(loops.unavailable()), reason=str(loops.unavailable())),
-]
+pytestmark = pytest.mark.skipif(bool(loops.unavailable()), reason=str(loops.unavailable()))
 
 _DISKS = ("state", "fast")
 

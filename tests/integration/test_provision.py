@@ -22,8 +22,6 @@ from hostprep.fleet.last_run import remember
 from hostprep.fleet.model import FleetRun, HostOutcome
 from tests.kit.stagecraft import hostprep
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def host(private_namespace: Path) -> Iterator[Path]:

@@ -23,7 +23,7 @@ from tests.integration.test_stage_kills import end, private, start
 from tests.kit.compare import differences
 from tests.kit.stagecraft import flip_bit, hostprep, snapshot
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("state")]
+pytestmark = pytest.mark.usefixtures("state")
 
 _NAMES = (
     "a", "b", "c", "-rf", "new\nline", "\udcff\udcfe", "é", "e\u0301", "😀", "x" * 255, " ", "tree",

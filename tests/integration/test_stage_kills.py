@@ -41,7 +41,7 @@ ENDED_SECONDS = 5.0
 
 LONG = pytest.mark.timeout(200 * KILL_ROUNDS)
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("state")]
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,6 @@ def looks_as_before(before: dict[str, int], now: dict[str, int]) -> set[str]:
     return {repr(path) for path, inode in now.items() if inode in alike}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6 * KILL_ROUNDS))
 def test_an_update_of_such_links_that_was_killed_is_brought_to_its_end(
     seed: int, source: Path, safe_dir: Path, target: Path

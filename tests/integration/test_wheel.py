@@ -15,8 +15,6 @@ import pytest
 from hostprep.fleet.packing import pack_wheel
 from tests.kit.stagecraft import REPOSITORY
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

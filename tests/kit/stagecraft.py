@@ -21,6 +21,7 @@ import psutil
 from hostprep.cli.main import run
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.record.manifest import FORMAT
+from tests.kit.processes import open_files
 
 HOSTPREP = (sys.executable, "-m", "hostprep")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
@@ -66,7 +67,7 @@ def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) ->
         # to look for garbage among all that is there before.
         gc.collect()
         gc.freeze()
-        files = _open_files()
+        files = open_files()
         stdout, stderr = io.StringIO(), io.StringIO()
         with (
             contextlib.redirect_stdout(stdout),
@@ -76,16 +77,12 @@ def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) ->
             code = run(line)
         out, said = stdout.getvalue(), stderr.getvalue()
         gc.collect()
-        assert _open_files() <= files, "descriptors were left open"
+        assert open_files() <= files, "descriptors were left open"
     assert code == expect, f"{code}: {said}{out}"
     found: dict[str, Any] = json.loads(out)
     assert found["schema"] == f"hostprep.{words[0]}/1"
     assert found["ok"] is (expect == 0)
     return found
-
-
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 import threading
 import warnings
@@ -18,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from hostprep.cuda import CudaPrefetcher, prefetcher, torch_backend
 from hostprep.errors import UsageError
+from tests.kit.processes import open_files
 from tests.unit.cuda.simulated import Device
 from tests.unit.cuda.test_moving import Date
 from tests.unit.cuda.virtual_cuda import AcceleratorError, VirtualCuda
@@ -275,7 +275,7 @@ def test_ctrl_c_in_the_loader_comes_at_once() -> None:
 def test_nothing_is_left_after_many_epochs() -> None:
     device = Device()
     wrapped = CudaPrefetcher([device.host_tensor(n) for n in range(5)], depth=2, backend=device)
-    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    threads, descriptors = threading.active_count(), open_files()
     streams = len(device.streams)
     for epoch in range(30):
         for number, _ in enumerate(wrapped):
@@ -284,7 +284,7 @@ def test_nothing_is_left_after_many_epochs() -> None:
     del _
     gc.collect()
     assert threading.active_count() == threads
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files() == descriptors
     assert len(device.streams) == streams
     assert device.live_device == 0
     assert device.buffers_made <= 4

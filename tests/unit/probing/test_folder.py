@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from hostprep.probing.folder import own_folder
+from tests.kit.processes import open_files
 from tests.unit.probing.folders import leftovers
 
 
@@ -180,7 +181,7 @@ def test_without_locks_there_is_a_folder_and_another_ones_stays(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", refusing(code))
-    held = len(os.listdir("/proc/self/fd"))
+    held = open_files()
     with own_folder(tmp_path) as folder:
         (folder.path / "data").write_bytes(b"x")
         os.utime(folder.path, (0, 0))
@@ -188,18 +189,18 @@ def test_without_locks_there_is_a_folder_and_another_ones_stays(
             assert other.path != folder.path
         assert (folder.path / "data").exists()  # whether somebody uses it cannot be told
     assert leftovers(tmp_path) == []
-    assert len(os.listdir("/proc/self/fd")) == held
+    assert open_files() == held
 
 
 def test_a_lock_that_fails_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", refusing(errno.EIO))
-    held = len(os.listdir("/proc/self/fd"))
+    held = open_files()
     with pytest.raises(OSError, match="Input/output error"), own_folder(tmp_path):
         pass
     assert leftovers(tmp_path) == []
-    assert len(os.listdir("/proc/self/fd")) == held
+    assert open_files() == held
 
 
 def test_runs_beside_each_other_have_folders_of_their_own(tmp_path: Path) -> None:

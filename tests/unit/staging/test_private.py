@@ -13,6 +13,7 @@ import pytest
 from hostprep.errors import Refused
 from hostprep.staging.target.private import footprint, is_there, look, open_or_make, prepare, sweep
 from tests.kit.acls import access_acl
+from tests.kit.processes import open_files
 
 DEFAULT_ACL = "system.posix_acl_default"
 
@@ -20,9 +21,9 @@ DEFAULT_ACL = "system.posix_acl_default"
 @pytest.fixture
 def parent_fd(tmp_path: Path) -> Iterator[int]:
     descriptor = os.open(tmp_path, os.O_RDONLY)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield descriptor
-    assert len(os.listdir("/proc/self/fd")) == before, "descriptors were left open"
+    assert open_files() == before, "descriptors were left open"
     os.close(descriptor)
 
 

@@ -21,6 +21,7 @@ from hostprep.staging.target.owned import private_name
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in
+from tests.kit.processes import open_files
 from tests.kit.stagecraft import hostprep, make_source, rewrite, snapshot
 
 
@@ -71,9 +72,9 @@ class Staged:
 @pytest.fixture
 def staged(tmp_path: Path) -> Iterator[Staged]:
     made = Staged(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield made
-    assert len(os.listdir("/proc/self/fd")) == before, "descriptors were left open"
+    assert open_files() == before, "descriptors were left open"
     os.close(made.parent_fd)
     os.close(made.private_fd)
 

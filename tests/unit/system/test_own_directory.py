@@ -13,6 +13,7 @@ import pytest
 
 from hostprep.system.own_directory import make_own, own_directory, remove_left
 from hostprep.system.trees import DIRECTORY_FLAGS
+from tests.kit.processes import open_files
 
 
 @pytest.fixture
@@ -26,10 +27,6 @@ def parent(tmp_path: Path) -> Path:
 def precious(parent: Path) -> bool:
     victim = parent.parent / "victim"
     return os.listdir(victim) == ["sub"] and os.listdir(victim / "sub") == ["precious"]
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, exchange: Callable[[Path], None], at: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.system.temporary import temporary_folder, temporary_text
+from tests.kit.processes import open_files
 
 
 def test_that_there_is_no_place_is_told_and_not_called_a_bug(
@@ -60,7 +61,7 @@ def test_what_a_killed_run_left_goes_and_what_another_run_uses_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_files()
     theirs = tmp_path / "hostprep-m-theirs"
     if os.geteuid() == 0:
         theirs.mkdir()
@@ -78,7 +79,7 @@ def test_what_a_killed_run_left_goes_and_what_another_run_uses_stays(
     if os.geteuid() == 0:
         theirs.rmdir()
     assert [each.name for each in tmp_path.iterdir()] == ["hostprep-of-somebody"]
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files() == open_before
 
 
 def test_a_folder_that_another_run_took_for_left_is_not_used(

@@ -13,6 +13,7 @@ import pytest
 
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in, remove_tree, writable
 from tests.kit.hostile import tree_that_leads_out
+from tests.kit.processes import open_files
 
 
 @pytest.fixture
@@ -21,10 +22,6 @@ def root(tmp_path: Path) -> Iterator[int]:
     descriptor = os.open(tmp_path / "root", os.O_RDONLY)
     yield descriptor
     os.close(descriptor)
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_it_opens_and_makes_and_closes(root: int, tmp_path: Path) -> None:
