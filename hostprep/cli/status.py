@@ -131,7 +131,8 @@ def _show_dataset(dataset: DatasetStatus, comeback: Comeback | None) -> None:
     )
     failed = sum(item.failed for item in record.skipped)
     if failed:
-        emit_text(f"  without {format_count(failed, 'entry')} of the source")
+        # Of some an older copy may be there, and is counted.
+        emit_text(f"  without {format_count(failed, 'entry')} of the source as it is now")
 
 
 def _show_comeback(comeback: Comeback) -> None:

@@ -146,7 +146,7 @@ def not_whole(dataset: DatasetStatus) -> BootState | None:
     """Return what to say of one that is on the target, not as a whole or hidden; else None."""
     if dataset.state == "partial":
         failed = sum(item.failed for item in dataset.record.skipped)
-        reason = f"{failed} of the source's entries are not in it"
+        reason = f"{failed} of the source's entries are not in it as they are now"
         cure = f"{cure_of(dataset.record.skipped)}, then `hostprep stage` it again"
         return BootState(Stage.FAILED, reason, cure)
     if dataset.state == "interrupted":

@@ -28,7 +28,7 @@ def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
     what = f"{format_count(failed)} of the source's entries could not be staged"
     if result.published:
         error = HostprepError(
-            f"{what}; they are not in {result.target}, which --partial published without them.",
+            f"{what}; they are not in {result.target} as they are now: --partial published it so.",
             f"{cure} and run the same command again, or accept it: --partial",
         )
     else:

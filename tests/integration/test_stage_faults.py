@@ -441,6 +441,9 @@ def test_a_partial_update_keeps_the_old_of_what_fails_and_knows_it(
     assert (found["files"], found["bytes"]) == visible(staged)
     assert found["digest"] == digest_of(staged) != first["digest"]
     assert found["left"] == []
+    # Most of which are there as they were, and counted.
+    lacking = f"  without {len(failed(found))} entries of the source as it is now\n"
+    assert lacking in run_hostprep("status").stdout
     fs.tell()
     mended = stage_failing(fs, target)
     assert failed(mended) == set() and mended["left"] == []

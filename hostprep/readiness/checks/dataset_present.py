@@ -161,7 +161,7 @@ def _lacking(record: Record) -> str:
     unread = sum(item.failed for item in record.skipped) - blocked
     parts = []
     if unread or not blocked:
-        parts.append(f"{unread} of the source's entries, which could not be read")
+        parts.append(f"{unread} of the source's entries as they are now, which could not be read")
     if blocked:
         parts.append(
             f"{blocked} of the source's entries, whose place on the target something else has taken"

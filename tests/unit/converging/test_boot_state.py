@@ -78,7 +78,11 @@ def judged(**seen: Any) -> BootState:
             Stage.FAILED,
             "may be installed elsewhere by now",
         ),
-        ({"dataset": status("partial", NOW)}, Stage.FAILED, "entries are not in it"),
+        (
+            {"dataset": status("partial", NOW)},
+            Stage.FAILED,
+            "entries are not in it as they are now",
+        ),
         ({"dataset": status("interrupted", NOW)}, Stage.FAILED, "it is not on the target"),
         (
             {"dataset": status("interrupted", NOW), "note": note("staging")},
