@@ -32,7 +32,7 @@ ReserveOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Memory left for the machine; the larger of 4G and 10% if not given, 25% at most.",
+        help="Memory left for the machine; the larger of 4G and 10% if not given.",
     ),
 ]
 ForceOption = Annotated[

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from hostprep.errors import Refused
+from hostprep.host.memory import Headroom
 from hostprep.units import GIB, format_bytes
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import RamBudget, VolumeRequest
 
 _LEAST_RESERVE_BYTES = 4 * GIB
-# At most: a small machine, or a job's cgroup, may not have the least at all.
-_RESERVED_SHARE = 4
+# Of what a job's cgroup is limited to: it may not have as much as a machine keeps at all.
+_MOST_OF_A_LIMIT = 4
 
 
-def default_reserve(ram_bytes: int) -> int:
+def default_reserve(headroom: Headroom) -> int:
     """Return what stays for the machine: the larger of 4 GiB and a tenth of its memory.
 
-    No more than a quarter of it; ``ram_bytes`` is the limit of the cgroup, where that is smaller.
+    Under a limit, as of a job's cgroup, the same of that, but a quarter of it at most: the machine
+    has what lies beyond the limit too. What it lacks there of its own is kept within.
     """
-    return min(max(_LEAST_RESERVE_BYTES, ram_bytes // 10), ram_bytes // _RESERVED_SHARE)
+    machine = headroom.machine
+    if machine is None:
+        return _of(headroom.ram_bytes)
+    within = min(_of(headroom.ram_bytes), headroom.ram_bytes // _MOST_OF_A_LIMIT)
+    beyond = machine.available_bytes - headroom.available_bytes
+    return max(within, _of(machine.ram_bytes) - beyond)
+
+
+def _of(ram_bytes: int) -> int:
+    return max(_LEAST_RESERVE_BYTES, ram_bytes // 10)
 
 
 def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) -> RamBudget:
@@ -40,7 +51,7 @@ def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) 
 def budget_of(growth_bytes: int, facts: VolumeFacts, reserve_bytes: int | None) -> RamBudget:
     """Return the budget of ``growth_bytes`` more; ``reserve_bytes`` of None is the default."""
     if reserve_bytes is None:
-        reserve_bytes = default_reserve(facts.headroom.ram_bytes)
+        reserve_bytes = default_reserve(facts.headroom)
     return RamBudget(
         growth_bytes=growth_bytes,
         available_bytes=facts.headroom.available_bytes,

@@ -203,7 +203,7 @@ def too_little_memory(volume: VolumeSpec, context: Context, *, anew: bool = Fals
     budget = RamBudget(
         growth_bytes=growth_bytes,
         available_bytes=available_bytes,
-        reserve_bytes=default_reserve(headroom.ram_bytes),
+        reserve_bytes=default_reserve(headroom),
         available_from=headroom.available_from,
         promised_bytes=sum(each.promised_bytes for each in others),
     )

@@ -12,6 +12,9 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 from hostprep.units import format_bytes
 from hostprep.volumes.budget import default_reserve
 
+# The reserve of a volume is 4 GiB at the least, which a small machine does not have at all.
+_SMALL_MACHINE_SHARE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -34,7 +37,8 @@ def look(context: Context) -> Facts:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge what is left."""
-    least = default_reserve(facts.headroom.ram_bytes)
+    small = facts.headroom.ram_bytes // _SMALL_MACHINE_SHARE
+    least = min(default_reserve(facts.headroom), small)
     room, promised = _tighter(facts)
     available = room.available_bytes
     left = available - promised

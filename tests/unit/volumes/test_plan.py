@@ -435,16 +435,30 @@ def test_a_volume_that_may_take_all_of_the_memory_is_warned_of() -> None:
     assert plan_volume(REQUEST, replace(MOUNTED, unlimited=("/mnt/open",))).warnings == ()
 
 
+def test_the_reserve_is_at_least_four_gib() -> None:
+    small = replace(FRESH, headroom=Headroom(8 * GIB, 8 * GIB, "MemAvailable", False))
+    plan = plan_volume(replace(REQUEST, size_bytes=GIB), small)
+    assert plan.budget is not None and plan.budget.reserve_bytes == 4 * GIB
+
+
 @pytest.mark.parametrize(
-    ("ram_bytes", "reserve_bytes"),
-    [(20 * GIB, 4 * GIB), (8 * GIB, 2 * GIB), (GIB // 4, GIB // 16)],
+    ("limit_bytes", "available_bytes", "reserve_bytes"),
+    [
+        (20 * GIB, 60 * GIB, 4 * GIB),
+        (8 * GIB, 60 * GIB, 2 * GIB),
+        (GIB // 4, 60 * GIB, GIB // 16),
+        (8 * GIB, 9 * GIB, 3 * GIB),  # beyond the limit the machine has but one
+    ],
 )
-def test_the_reserve_is_four_gib_and_a_quarter_of_what_has_less(
-    ram_bytes: int, reserve_bytes: int
+def test_of_a_limit_a_quarter_is_reserved_as_long_as_the_machine_keeps_its_own(
+    limit_bytes: int, available_bytes: int, reserve_bytes: int
 ) -> None:
     """As of a job's cgroup: 4 GiB of what has 256 MiB would leave nothing to stage into."""
-    small = replace(FRESH, headroom=Headroom(ram_bytes, ram_bytes, "MemAvailable", False))
-    plan = plan_volume(replace(REQUEST, size_bytes=GIB // 16, inodes=1000), small)
+    machine = Headroom(20 * GIB, available_bytes, "MemAvailable", False)
+    job = Headroom(limit_bytes, limit_bytes, "cgroup /job", False, machine)
+    plan = plan_volume(
+        replace(REQUEST, size_bytes=GIB // 16, inodes=1000), replace(FRESH, headroom=job)
+    )
     assert plan.budget is not None and plan.budget.reserve_bytes == reserve_bytes
     assert plan.refusal is None
 
