@@ -19,6 +19,7 @@ from hostprep.converging.sources import Patient, SourceAway, kept_target, real_p
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, Stopped
 from hostprep.host.answering import NoAnswer
+from hostprep.host.mounts import lies_in
 from hostprep.spec import DatasetSpec
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
@@ -33,6 +34,7 @@ from hostprep.staging.target.place import open_parent, standing_directory
 from hostprep.staging.target.private import is_there
 from hostprep.staging.untouched import readers_of_names
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.links import real_path
 from hostprep.units import format_count
 
 
@@ -80,22 +82,25 @@ class Looker:
         It is planned from what ``feeder`` is staged from, since its copy will be like that. What
         there is of the data set itself is brought up to date when its source is there.
         """
-        assert look.source is not None
-        spec, parent = look.spec, os.path.dirname(look.target)
+        assert look.source is not None and feeder.origin is not None
+        spec, parent, source = look.spec, os.path.dirname(look.target), look.source
         try:
+            origin = real_path(_origin(look, feeder))
+            if lies_in(origin, feeder.origin):  # by symlinks that the copy will have as well
+                source = feeder.target + origin.removeprefix(feeder.origin)
+                look = dataclasses.replace(look, source=source)
             kept = load_record(spec.name, look.target)
             # Of one that was cut short as well; but before it was published none of it lies there.
-            mine = kept is not None and kept.source == look.source and kept.phase != "copying"
+            mine = kept is not None and kept.source == source and kept.phase != "copying"
             if mine and os.path.lexists(look.target):
                 return self.look_behind(look, feeder)
-            origin = _origin(look, feeder)
             if not os.path.isdir(origin):
                 raise Refused(
-                    f"the source {look.source} is of the copy of {feeder.spec.name}, which will not"
+                    f"the source {source} is of the copy of {feeder.spec.name}, which will not"
                     f" have it: there is no directory {origin}; nothing was changed.",
                     "correct its `source`",
                 )
-            return self._plan(spec, look.source, parent, origin)
+            return self._plan(spec, source, parent, origin)
         except Stopped:
             raise
         except HostprepError as problem:
@@ -128,9 +133,12 @@ class Looker:
         )
 
     def _plan(self, spec: DatasetSpec, source: str, parent: str, origin: str) -> DatasetLook:
-        """Plan the staging from ``origin``, and say of it what it will be from ``source``."""
+        """Plan the staging from ``origin``, and say of it what it will be from ``source``.
+
+        Neither has symlinks: whose those are was asked, and they are not followed again.
+        """
         request = self._request(spec, source, parent)
-        read = dataclasses.replace(request, source=os.path.realpath(origin))
+        read = dataclasses.replace(request, source=origin)
         with plan_stage(read, Patient(self.observer, origin)) as plan:
             plan.request = request
             return dataclasses.replace(_seen(spec, plan), source=source, origin=origin)

@@ -67,6 +67,35 @@ def test_each_is_staged_after_what_it_is_the_copy_of(chain: Chain) -> None:
     assert plan(chain.spec)["changes"] == []
 
 
+def chained_by_link(chain: Chain, leads_to: Path | str) -> Path:
+    """Return the spec of a copy of what a link in another one's source leads to."""
+    (chain.source / "part").symlink_to(leads_to)
+    target = chain.root / "disk"
+    chain.datasets = [
+        {"name": "one", "source": chain.source, "to": target},
+        {"name": "linked", "source": target / "one/part", "to": target},
+    ]
+    return write_spec(chain.root / "hostprep.yml", datasets=chain.datasets)
+
+
+def test_a_link_in_the_source_leads_to_what_it_will_in_the_copy(chain: Chain) -> None:
+    spec = chained_by_link(chain, "class-0")
+    assert datasets(apply(spec), "done") == ["one", "linked"]
+    assert names(chain.root / "disk/linked") == names(chain.source / "class-0")
+    assert plan(spec)["changes"] == []
+
+
+def test_a_users_link_there_is_judged_before_what_it_leads_to_is_read(chain: Chain) -> None:
+    closed = make_source(chain.root / "closed", directories=1, files=5)
+    closed.chmod(0o700)
+    spec = chained_by_link(chain, closed)
+    os.chown(chain.source / "part", 65534, -1, follow_symlinks=False)
+    planned = run_hostprep("plan", str(spec))
+    assert planned.returncode == 5
+    assert "symlink of uid 65534, and leads to" in planned.stderr
+    assert "linked: stage" not in planned.stdout
+
+
 def test_all_of_it_comes_back_after_a_reboot(chain: Chain, own_state: Path) -> None:
     apply(chain.spec)
     record = load_boot_record("two")

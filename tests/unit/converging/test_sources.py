@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.converging import sources
+from hostprep.converging import looking, sources
+from hostprep.converging.looking import Looker
 from hostprep.converging.sources import Patient, kept_target, real_paths
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import NoAnswer
@@ -75,6 +76,18 @@ def test_a_missing_source_is_no_path_for_findmnt_which_would_say_nothing(tmp_pat
         real_paths(DatasetSpec("data", str(tmp_path / "no"), to="/fast"))
     assert refused.value.hint is not None and "`findmnt --real`" in refused.value.hint
     assert str(tmp_path) not in refused.value.hint
+
+
+def test_what_was_asked_whose_links_it_has_is_not_followed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who exchanges a folder of theirs for a link after that has root look into nothing."""
+    source, other = tmp_path / "data", make_source(tmp_path / "other")
+    source.symlink_to(other)
+    monkeypatch.setattr(looking, "real_paths", lambda spec: (str(source), str(tmp_path)))
+    look = Looker({}, None, Silent()).look(DatasetSpec("copy", str(source), to=str(tmp_path)))
+    assert look.action is None and look.problem is not None
+    assert "is a symlink, and was none a moment ago" in look.problem.message
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's symlink is made by root")
