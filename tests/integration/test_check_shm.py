@@ -68,3 +68,33 @@ def test_where_it_is_absent_the_remedy_mounts_it(safe_dir: Path, before: str, sa
 def test_a_tmpfs_without_a_limit_is_not_taken_for_one_of_nothing(safe_dir: Path) -> None:
     found = found_in_a_sandbox(safe_dir / "dev", "0")
     assert found["status"] == "PASS" and found["measured"]["text"] == "no limit"
+
+
+@pytest.mark.parametrize(
+    ("options", "user", "cure"),
+    [
+        ("ro", "0", "mount -o remount,rw /dev/shm"),
+        ("mode=755", "65534", "chmod 1777 /dev/shm"),
+    ],
+)
+def test_one_that_this_user_may_not_write_is_no_pass(options: str, user: str, cure: str) -> None:
+    # Told in this namespace by a child that has become the user: who may not read what the tests
+    # run from could not start the command.
+    script = f'mount -t tmpfs -o size=2G,{options} shm /dev/shm && exec "$@"'
+    code = (
+        "import os, sys; from hostprep.readiness.checks import shm_size;"
+        "from hostprep.readiness.context import Context;"
+        "from hostprep.readiness.model import Status;"
+        f"os.setresuid({user}, {user}, {user});"
+        "context = Context(given={'last': {'recommend': None}});"
+        "(found,) = shm_size.judge(shm_size.look(context));"
+        "print(found.status, *found.remedy.commands if found.remedy else ())"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.strip() == f"FAIL {cure}", done.stderr

@@ -25,13 +25,15 @@ class Facts:
     """``space`` is None where nobody can write there. ``mounted``: else it is a plain folder.
 
     ``wanted_bytes`` is what the last recommended loader takes, None where none is kept. ``over`` is
-    what hides a mount on /dev/shm, as it was mounted on /dev after it.
+    what hides a mount on /dev/shm, as it was mounted on /dev after it. ``closed`` is what opens the
+    mount to this user, who may not write there; None where they may.
     """
 
     mounted: bool
     space: Space | None
     wanted_bytes: int | None
     over: Mount | None
+    closed: str | None = None
 
 
 def look(context: Context) -> Facts:
@@ -39,16 +41,33 @@ def look(context: Context) -> Facts:
     mount = mount_at(_PATH, context.mounts)
     over = None if mount is None else mount_over(mount, context.mounts)
     mounted = mount is not None and over is None
+    closed = _opening(context) if mounted else None
     # Sandboxes (bubblewrap, Flatpak) make it a folder of their /dev, which serves as well.
     usable = mounted or os.access(context.root / "dev/shm", os.W_OK | os.X_OK)
     space = context.statvfs(_PATH) if usable else None
-    return Facts(mounted, space, recommended(context).shm_bytes, over)
+    return Facts(mounted, space, recommended(context).shm_bytes, over, closed)
+
+
+def _opening(context: Context) -> str | None:
+    """Return the line that opens the mount to this user, None where they may write there."""
+    place = context.root / "dev/shm"
+    if not place.is_dir() or os.access(place, os.W_OK | os.X_OK):
+        return None
+    mount = mount_at(_PATH, context.mounts)
+    if mount is not None and "ro" in (*mount.mount_options, *mount.super_options):
+        return "mount -o remount,rw /dev/shm"
+    return "chmod 1777 /dev/shm"
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge its size, and against a known need what is free of it."""
     if facts.space is None:
         yield _none(facts.over)
+        return
+    if facts.closed is not None:
+        message = "this user may not write to /dev/shm: workers cannot hand over their batches."
+        remedy = Remedy((facts.closed,), "see who closed it; in a container, on its host")
+        yield Finding(Status.FAIL, _PATH, message, remedy=remedy)
         return
     if facts.space.size_bytes == 0:
         yield Finding(
@@ -162,8 +181,9 @@ bytes x ranks) is held against what is free, with a margin of a quarter for NCCL
 a rule of thumb must do: at least 1 GiB.
 
 **FAIL** less is free than the loader takes; or, where that is not known, not more than the 64 MiB
-that Docker gives to a container; or nothing is mounted there, or a later mount on `/dev` hides it,
-and it is no folder that this user may write. A plain folder, as in some sandboxes, is judged by the
+that Docker gives to a container; or this user may not write there (it is read-only, or its mode is
+not 1777); or nothing is mounted there, or a later mount on `/dev` hides it, and it is no folder
+that this user may write. A plain folder, as in some sandboxes, is judged by the
 file system that it is on; one without a limit (`size=0`) passes.
 **WARN** it is enough, but with little room.
 

@@ -28,7 +28,7 @@ from hostprep.readiness.model import (
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import Spec, VolumeSpec
 from hostprep.volumes.live import mounted_over
-from hostprep.volumes.paths import first_names
+from hostprep.volumes.paths import first_names, is_system_dir
 
 _SHOWN = 3
 
@@ -147,9 +147,12 @@ def _judge_one(place: Place) -> Finding:
 
 def _mounting(place: Place) -> Remedy:
     """Return what mounts a volume and fills it; what is in its place now makes way, and stays."""
+    path = place.volume.path
+    if is_system_dir(path):  # to move it aside would be the end of the system
+        hint = "that is a folder of the system, which is never covered: give the volume another"
+        return Remedy((), f"{hint} `path:` in the spec, such as /mnt/NAME")
     if place.too_little is not None:
         return freeing_memory(place.too_little)
-    path = place.volume.path
     lines = (mount_line(place.volume), *place.stage)
     apply = "`hostprep apply` mounts all volumes and stages their data sets"
     if not place.names:
@@ -182,6 +185,7 @@ volume without its line in fstab is not mounted.
 later, on it or on a directory above: what is read there comes from that. `hostprep apply` mounts
 all volumes of the spec and stages their data sets; `hostprep mount PATH --size SIZE --fstab` mounts
 one and keeps it for the next boot. Both refuse to hide what lies in the directory meanwhile: move
-that away first. Where they would refuse it for want of memory, the remedy says what frees some.
+that away first. A folder of the system, such as /var, they never cover: it takes another path in
+the spec. Where they would refuse it for want of memory, the remedy says what frees some.
 """,
 )
