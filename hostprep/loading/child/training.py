@@ -17,9 +17,10 @@ class _Stepped(BaseException):
 def stopped(what: str) -> Iterator[None]:
     """Raise ``UsageError`` at the first step that an optimizer of torch would make meanwhile.
 
-    At the end it is raised for one that was not let through before, too: a training that keeps
-    every exception, or runs in a thread, ended without a step all the same. Each measurement opens the loader anew: it would be one training after the other, each of which
-    may write over the checkpoints of a real one. Without torch there is nothing to look at.
+    At the end it is raised for one that was kept from it before, too: a training that goes on
+    after every exception, or runs in a thread. Each measurement opens the loader anew: it would be
+    one training after the other, each of which may write over the checkpoints of a real one.
+    Without torch there is nothing to look at.
     """
     try:
         from torch.optim.optimizer import register_optimizer_step_pre_hook

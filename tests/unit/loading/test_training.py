@@ -59,7 +59,8 @@ def test_it_is_stopped_before_a_step_is_made(
     "end",
     [
         "try:\n    optimizer.step()\nexcept BaseException:\n    pass\n",
-        "try:\n    optimizer.step()\nexcept BaseException as e:\n    raise OSError('lost') from e\n",
+        "try:\n    optimizer.step()\nexcept BaseException as e:\n"
+        "    raise OSError('lost') from e\n",
         "import sys\ntry:\n    optimizer.step()\nfinally:\n    sys.exit(3)\n",
         "import threading\nthread = threading.Thread(target=optimizer.step)\n"
         "thread.start()\nthread.join()\n",
