@@ -30,9 +30,10 @@ class Recommendation:
 
     ``num_workers`` is per rank; None for an iterable that has no such setting. ``prefetch_factor``
     is None without workers, as DataLoader wants it. ``confirmed`` tells that the rate was measured
-    with this number of workers; else it is the model's. ``change_needed`` is None where it is not
-    known what is set now, or there was no time to try that, or what may be better. ``remedy`` says
-    what would help where more workers do not.
+    with this number of workers; else it is the model's. ``change_needed`` is of the workers alone,
+    whatever else ``code`` changes, and None where it is not known what is set now, or there was no
+    time to try that, or what may be better. ``remedy`` says what would help where more workers do
+    not.
     """
 
     num_workers: int | None

@@ -48,6 +48,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     pin = _pin(known, ahead_bytes)
     persistent = _persistent(known, point)
     confirmed = point.probes > 0
+    others = _other_changes(known.subject, ahead, pin=pin.on, persistent=persistent.on)
     return Recommendation(
         num_workers=workers,
         prefetch_factor=ahead,
@@ -59,7 +60,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         relative_error=point.relative_error,
         confirmed=confirmed,
         change_needed=change,
-        verdict=_verdict(known, point, binding, change, words),
+        verdict=_verdict(known, point, binding, change, words, others),
         reasons=reasons_of(known, point, ahead, persistent=persistent, pin=pin, change=change),
         memory_bytes=memory_bytes,
         shm_bytes=shm_bytes,
@@ -182,10 +183,39 @@ def _persistent(known: Known, point: Point) -> Choice:
     return Choice(bool(known.subject and known.subject.current_persistent), None)
 
 
-def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, words: str) -> str:
+def _other_changes(
+    subject: Subject | None, ahead: int | None, *, pin: bool, persistent: bool
+) -> tuple[str, ...]:
+    """Return what the line to paste sets otherwise than it is now, beside the workers."""
+    if subject is None:
+        return ()
+    settings = (
+        ("prefetch_factor", subject.prefetch_now, ahead),
+        ("pin_memory", subject.current_pin, pin),
+        ("persistent_workers", subject.current_persistent, persistent),
+    )
+    without_workers = ("prefetch_factor", "persistent_workers") if ahead is None else ()
+    return tuple(
+        name
+        for name, now, made in settings
+        if name not in without_workers and now not in (None, made)
+    )
+
+
+def _verdict(
+    known: Known,
+    point: Point,
+    binding: Binding,
+    change: bool | None,
+    words: str,
+    others: tuple[str, ...],
+) -> str:
     rate = f"{format_number(delivered(point, known.gpu_rate))} samples/s"
     ranks = " a rank" if known.host.ranks > 1 else ""
     if change is False:
+        if others:
+            listed = ", ".join(others)
+            return f"no other num_workers needed: {words}, {rate}{ranks}; what changes: {listed}"
         return f"no change needed: {words}, {rate}{ranks}"
     by_model = "" if point.probes else " by the model"  # nobody has tried it
     with_words = f"{by_model} ({words})" if words else by_model

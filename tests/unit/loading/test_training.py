@@ -55,6 +55,29 @@ def test_it_is_stopped_before_a_step_is_made(
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "try:\n    optimizer.step()\nexcept BaseException:\n    pass\n",
+        "try:\n    optimizer.step()\nexcept BaseException as e:\n"
+        "    raise OSError('lost') from e\n",
+        "import sys\ntry:\n    optimizer.step()\nfinally:\n    sys.exit(3)\n",
+        "import threading\nthread = threading.Thread(target=optimizer.step)\n"
+        "thread.start()\nthread.join()\n",
+    ],
+    ids=["kept", "made-another", "exits", "in-a-thread"],
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_one_that_keeps_what_stops_it_is_told_of_likewise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, end: str
+) -> None:
+    name = "keeps_" + request.node.callspec.id.replace("-", "_")
+    write(tmp_path, monkeypatch, name, end)
+    with pytest.raises(UsageError, match=r"trains where the loader is made.*SGD"):
+        open_source({"loader": f"{name}:loader"}, None)
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]).step()
+
+
 def test_of_what_fails_when_it_is_imported_it_is_told_how_to_see_it_without_hostprep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

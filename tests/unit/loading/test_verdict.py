@@ -530,6 +530,36 @@ def test_another_prefetch_factor_than_the_one_set_is_named() -> None:
     assert "prefetch_factor: 2 now, 4 by how uneven the batches are" in uneven.reasons
 
 
+@pytest.mark.parametrize(
+    ("now", "changed"),
+    [
+        ({}, None),
+        ({"current_pin": False, "current_persistent": True}, None),
+        ({"current_pin": True}, "pin_memory"),
+        ({"current_persistent": False}, "persistent_workers"),
+        ({"current_pin": True, "current_persistent": False}, "pin_memory, persistent_workers"),
+    ],
+)
+def test_no_change_is_not_said_above_a_line_that_changes_more_than_workers(
+    now: dict[str, Any], changed: str | None
+) -> None:
+    probes = [probe(0, 500), probe(4, 2000, first_batch_seconds=20.0)]
+    verdict = judged(probes, current=4, **now).verdict
+    told = f"num_workers=4 now, 2,000 samples/s; what changes: {changed}"
+    if changed is None:
+        assert verdict == "no change needed: num_workers=4 now, 2,000 samples/s"
+    else:
+        assert verdict == f"no other num_workers needed: {told}"
+    uneven = judged(probes, current=4, sample=cost(batch_p99_over_mean=2.5), **now).verdict
+    assert "what changes: prefetch_factor" in uneven
+
+
+def test_without_workers_what_only_they_have_does_not_change() -> None:
+    probes = [probe(0, 500), probe(4, 100)]
+    verdict = judged(probes, current=0, gpu=400, current_pin=True).verdict
+    assert verdict.endswith("; what changes: pin_memory")
+
+
 def about(made: Recommendation, setting: str) -> list[str]:
     return [reason for reason in made.reasons if reason.startswith(setting)]
 
