@@ -49,6 +49,16 @@ class _Events:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
+    def refuse(self, error: HostprepError) -> None:
+        told: dict[str, Any] = {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+        }
+        if isinstance(error, TooSlow):
+            told["batches_per_s"] = error.batches_per_s
+        self.tell("refused", **told)
+
 
 def main() -> None:
     """Do the job in ``sys.argv[1]``; errors of user code are events as well."""
@@ -71,14 +81,7 @@ def main() -> None:
             case "gpu":
                 _gpu(job, events)
     except HostprepError as error:
-        told: dict[str, Any] = {
-            "kind": type(error).__name__,
-            "message": error.message,
-            "hint": error.hint,
-        }
-        if isinstance(error, TooSlow):
-            told["batches_per_s"] = error.batches_per_s
-        events.tell("refused", **told)
+        events.refuse(error)
     except BaseException as error:
         events.tell(
             "error",
@@ -116,7 +119,7 @@ def _causes(error: BaseException) -> list[str]:
 
 
 def _probe(job: dict[str, Any], events: _Events) -> Any:
-    from hostprep.loading.child import forkserver
+    from hostprep.loading.child import forkserver, training
     from hostprep.loading.child.opening import describe, open_source
     from hostprep.loading.files import decoders
 
@@ -134,7 +137,8 @@ def _probe(job: dict[str, Any], events: _Events) -> Any:
     events.tell("opening")
     if "files" in job["source"]:
         decoders.quiet_threads()
-    opened = open_source(job["source"], job["batch_size"])
+    with training.ended(job["source"].get("loader", "what was named"), events.refuse):
+        opened = open_source(job["source"], job["batch_size"])
     subject = describe(opened, thoroughly=job["workers"] == 0)
     _long_enough(opened)
     once = forkserver.imports_once(subject.start_method)

@@ -15,7 +15,6 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive, UsageError
-from hostprep.loading.child import training
 from hostprep.loading.child.batched import is_kerass, streams_batches
 from hostprep.loading.child.given import (
     batch_sampler_of,
@@ -99,7 +98,7 @@ def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
     """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``.
 
     Raises ``TorchMissing`` where torch is not there for what is no iterable by itself, and
-    ``UsageError`` where there is no such thing, or making it is a training.
+    ``UsageError`` where there is no such thing.
     With ``form``, ``decoder`` and ``resizer`` a few of the files are read into memory, in that
     form, first.
     """
@@ -110,8 +109,7 @@ def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
         size = batch_size or 32
         # In the order of the list the first ones are those that the stages were timed with.
         return Opened(samples, None, None, collate_tensors, size, "dataset", directory, mixed=True)
-    with training.stopped(source["loader"]):
-        return _classify(_named(source["loader"]), source["loader"], batch_size)
+    return _classify(_named(source["loader"]), source["loader"], batch_size)
 
 
 def _named(spec: str) -> Any:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import textwrap
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
-from hostprep.errors import UsageError
 from hostprep.loading.child.opening import open_source
 from hostprep.loading.raising import raised
+from hostprep.system.python import own_environment, own_module
 
 SCRIPT = """
     import torch
@@ -41,41 +43,46 @@ def write(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, end: str) ->
     monkeypatch.setattr(sys, "argv", list(sys.argv))
 
 
-@pytest.mark.parametrize(
-    ("module", "end", "named"),
-    [("trains_at_once", "train()\n", "loader"), ("trains_if_called", "", "train")],
-)
-def test_it_is_stopped_before_a_step_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, end: str, named: str
-) -> None:
-    write(tmp_path, monkeypatch, module, end)
-    with pytest.raises(UsageError, match=r"trains where the loader is made.*SGD") as caught:
-        open_source({"loader": f"{module}:{named}"}, None)
-    assert "__main__" in (caught.value.hint or "")
-    assert not (tmp_path / "checkpoint.pt").exists()
+def told(folder: Path, loader: str) -> list[dict[str, Any]]:
+    """Return what the measuring child tells."""
+    job = {
+        "job": "probe", "source": {"loader": loader}, "batch_size": None,
+        "workers": 0, "prefetch_factor": 2, "first": 0, "seconds": 0.1, "limit_seconds": 60.0,
+        "ready": False, "background": False, "own_way": True, "cpus": None, "sockets": None,
+    }  # fmt: skip
+    argv = own_module("hostprep.loading.child.jobs", json.dumps(job))
+    done = subprocess.run(
+        argv, cwd=folder, env=own_environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
-    "end",
+    ("end", "named"),
     [
-        "try:\n    optimizer.step()\nexcept BaseException:\n    pass\n",
-        "try:\n    optimizer.step()\nexcept BaseException as e:\n"
-        "    raise OSError('lost') from e\n",
-        "import sys\ntry:\n    optimizer.step()\nfinally:\n    sys.exit(3)\n",
-        "import threading\nthread = threading.Thread(target=optimizer.step)\n"
-        "thread.start()\nthread.join()\n",
+        ("train()\n", "loader"),
+        ("", "train"),
+        ("try:\n    optimizer.step()\nfinally:\n    train()\n", "loader"),
+        ("try:\n    optimizer.step()\nexcept BaseException:\n    train()\n", "loader"),
+        (
+            "import threading\nthread = threading.Thread(target=train)\n"
+            "thread.start()\nthread.join()\n",
+            "loader",
+        ),
+        ("import os\nif os.fork() == 0:\n    train()\nos.wait()\n", "loader"),
     ],
-    ids=["kept", "made-another", "exits", "in-a-thread"],
+    ids=["at-once", "if-called", "finally", "in-spite", "in-a-thread", "in-a-child"],
 )
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_one_that_keeps_what_stops_it_is_told_of_likewise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, end: str
+def test_it_is_ended_before_a_step_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, named: str
 ) -> None:
-    name = "keeps_" + request.node.callspec.id.replace("-", "_")
-    write(tmp_path, monkeypatch, name, end)
-    with pytest.raises(UsageError, match=r"trains where the loader is made.*SGD"):
-        open_source({"loader": f"{name}:loader"}, None)
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]).step()
+    write(tmp_path, monkeypatch, "trains", end)
+    refused = next(event for event in told(tmp_path, f"trains:{named}") if "message" in event)
+    assert (refused["event"], refused["kind"]) == ("refused", "UsageError")
+    assert refused["message"].startswith(f"trains:{named} trains where the loader is made")
+    assert "(SGD)" in refused["message"] and "__main__" in refused["hint"]
+    assert not (tmp_path / "checkpoint.pt").exists()
 
 
 def test_of_what_fails_when_it_is_imported_it_is_told_how_to_see_it_without_hostprep(
@@ -92,9 +99,24 @@ def test_of_what_fails_when_it_is_imported_it_is_told_how_to_see_it_without_host
         assert ("-c 'import fails_at_once'` imports it likewise" in (error.hint or "")) is told
 
 
-def test_the_loader_of_one_that_does_not_is_opened_and_may_train_later(
+def test_a_loader_that_trains_nothing_is_opened_and_what_follows_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, monkeypatch, "trains_never", "")
-    assert open_source({"loader": "trains_never:loader"}, None).length == 64
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))]).step()
+    """As where a sample is made by what its worker trains."""
+    write(
+        tmp_path,
+        monkeypatch,
+        "trains_never",
+        """
+class Fitted(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        optimizer.step()
+        return torch.ones(3)
+
+fitted = DataLoader(Fitted(), batch_size=8)
+""",
+    )
+    assert [event["event"] for event in told(tmp_path, "trains_never:fitted")][-1] == "result"
