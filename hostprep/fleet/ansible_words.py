@@ -44,8 +44,8 @@ def told(warnings: Iterable[str]) -> tuple[str, ...]:
     if not unmet:
         return others
     return (
-        f"--limit names {', '.join(unmet)}, and the inventory has no such host or group: only the"
-        " others that it names were reached",
+        f"--limit names {', '.join(unmet)}, and the inventory has no such host or group: that part"
+        " of it counted for nothing",  # all may have been reached: of `!NAME`
         *others,
     )
 

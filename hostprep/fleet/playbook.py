@@ -30,6 +30,7 @@ _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' 
 # What ansible-playbook says where patterns leave no host or are none.
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
+    '|Limit starting with "@" must be a file'
 )
 _LOST_PASSWORDS = re.compile(r"The (vault )?password file (.*) was not found")
 

@@ -305,7 +305,7 @@ def test_sections_that_are_not_named_or_said_of_the_host_are_no_bare_ones(
     assert not here.failed and not here.predicted
 
 
-@pytest.mark.parametrize("limit", ["~(", "@no-such-file"])
+@pytest.mark.parametrize("limit", ["~(", "@no-such-file", "@/"])
 def test_a_limit_that_is_none_is_the_callers_mistake(tmp_path: Path, limit: str) -> None:
     (tmp_path / "hosts").write_text("here ansible_connection=local\n")
     with pytest.raises(UsageError, match=r"no host of .*hosts is meant: ") as caught:
