@@ -10,10 +10,10 @@ import typer
 
 from hostprep.cli.host_plan import (
     converging_options,
+    host_plan_fields,
     lacking_objects,
-    plan_fields,
     refused_exit,
-    show_plan,
+    show_host_plan,
 )
 from hostprep.cli.options import DryRunOption, JsonOption, PruneOption, ReserveOption, SpecArgument
 from hostprep.cli.output import (
@@ -58,11 +58,11 @@ def apply(
 
         plan = look()
         if not as_json:
-            show_plan(plan)
+            show_host_plan(plan)
         if plan.refusals or dry_run or not plan.changes:
             if as_json:
                 fields = {
-                    **plan_fields(plan),
+                    **host_plan_fields(plan),
                     "dry_run": dry_run,
                     "changed": False,
                     "done": [],
@@ -99,7 +99,7 @@ def _is_agreed_to() -> bool:
 def _conclude(applied: Applied, *, as_json: bool) -> None:
     error = _error(applied)
     if as_json:
-        fields = plan_fields(applied.plan)
+        fields = host_plan_fields(applied.plan)
         # What the plan had under changes, and is not as wanted in spite of them.
         left = [each for each in applied.after.lacking if each not in applied.plan.unchanged]
         fields |= {

@@ -23,7 +23,7 @@ def converging_options(*, prune: bool, reserve: str | None) -> Options:
     return Options(prune, None if reserve is None else size_in_bytes(reserve))
 
 
-def plan_fields(plan: HostPlan) -> dict[str, Any]:
+def host_plan_fields(plan: HostPlan) -> dict[str, Any]:
     """Return a host's plan for JSON."""
     from hostprep.converging.apply import refusal_of
 
@@ -37,7 +37,7 @@ def plan_fields(plan: HostPlan) -> dict[str, Any]:
     }
 
 
-def show_plan(plan: HostPlan) -> None:
+def show_host_plan(plan: HostPlan) -> None:
     """Print a host's plan for people: results on stdout, warnings and refusals on stderr."""
     from hostprep.converging.model import Kind
 

@@ -63,7 +63,7 @@ def mount(
     """Mount a sized tmpfs, or change one; what is in it stays."""
     from hostprep.system.accounts import owner_of
     from hostprep.system.state import check_own_records
-    from hostprep.volumes.apply import apply_volume, lacking_right
+    from hostprep.volumes.apply import apply_volume, lacking_right_to_mount
     from hostprep.volumes.facts import gather
     from hostprep.volumes.model import VolumeRequest
     from hostprep.volumes.plan import plan_volume
@@ -106,7 +106,7 @@ def mount(
         emit_json("mount", _fields(plan, live, dry_run=dry_run))
         return
     steps = (plan.changes, plan.unchanged, plan.warnings)
-    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking_right(plan))
+    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking_right_to_mount(plan))
     if live is not None:
         emit_text(f"now: {volume_line(live)}" if dry_run else volume_line(live))
 

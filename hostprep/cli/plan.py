@@ -6,7 +6,12 @@ from typing import Annotated
 
 import typer
 
-from hostprep.cli.host_plan import converging_options, plan_fields, refused_exit, show_plan
+from hostprep.cli.host_plan import (
+    converging_options,
+    host_plan_fields,
+    refused_exit,
+    show_host_plan,
+)
 from hostprep.cli.options import JsonOption, PruneOption, ReserveOption, SpecArgument
 from hostprep.cli.output import emit_json
 from hostprep.errors import Inconclusive
@@ -36,9 +41,9 @@ def plan(
     with ProgressReporter() as reporter:
         found = look_and_plan(wanted, options, reporter)
     if as_json:
-        emit_json("plan", plan_fields(found), ok=not found.refusals)
+        emit_json("plan", host_plan_fields(found), ok=not found.refusals)
     else:
-        show_plan(found)
+        show_host_plan(found)
     if found.refusals:
         raise refused_exit(found, as_json=as_json)
     if exit_code and found.changes:

@@ -11,11 +11,11 @@ from hostprep.cli.output import emit_text, printable, warn
 from hostprep.errors import HostprepError, without_claim
 
 if TYPE_CHECKING:
-    from hostprep.volumes.model import Change, LiveVolume, Unchanged
+    from hostprep.volumes.model import LiveVolume, Step, Unchanged
 
 
 def plan_fields(
-    changes: Sequence[Change],
+    changes: Sequence[Step],
     unchanged: Sequence[Unchanged],
     warnings: Sequence[str],
     *,
@@ -32,7 +32,7 @@ def plan_fields(
 
 
 def show_plan(
-    changes: Sequence[Change],
+    changes: Sequence[Step],
     unchanged: Sequence[Unchanged],
     warnings: Sequence[str],
     *,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hostprep.staging.planning import StagePlan
 
 
-def plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any]:
+def stage_plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any]:
     """Return what a run would do, for JSON; ``warnings`` are those of the plan."""
     space, files = plan.space, plan.files
     # The run will count a hard link as a file that it copied, and no bytes for it.
@@ -57,9 +57,11 @@ def plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any]:
 
 def needs_root(plan: StagePlan) -> bool:
     """Whether this user's own run is refused: root alone mounts volumes and updates its copies."""
-    from hostprep.volumes.apply import lacking_right
+    from hostprep.volumes.apply import lacking_right_to_mount
 
-    if plan.volume is not None and (os.geteuid() != 0 or lacking_right(plan.volume) is not None):
+    if plan.volume is not None and (
+        os.geteuid() != 0 or lacking_right_to_mount(plan.volume) is not None
+    ):
         return True
     return updates_roots(plan)
 

@@ -163,7 +163,7 @@ def _stage_one(
         plan = stack.enter_context(plan_stage(request, reporter))
         plan.refusal = plan.refusal or unkept_refusal(request, plan.files, plan.previous)
         # Imported by now, while the source was scanned.
-        from hostprep.cli.stage_fields import plan_fields, result_fields, warnings_of
+        from hostprep.cli.stage_fields import result_fields, stage_plan_fields, warnings_of
         from hostprep.cli.stage_text import announce, conclude, show_stage_plan
         from hostprep.staging.bound import bound_of
         from hostprep.staging.resuming import run_again
@@ -182,7 +182,7 @@ def _stage_one(
                 from hostprep.staging.together import share_of
 
                 share = share_of(plan)
-            return _Outcome(plan_fields(plan, warned), plan.refusal, share)
+            return _Outcome(stage_plan_fields(plan, warned), plan.refusal, share)
         if not as_json:
             announce(plan)
         try:

@@ -146,12 +146,12 @@ def _memory_left(budget: RamBudget, volume: VolumePlan | None) -> str:
 
 def _show_rights(plan: StagePlan) -> None:
     """Say what this user lacks for a run of their own."""
-    from hostprep.volumes.apply import lacking_right
+    from hostprep.volumes.apply import lacking_right_to_mount
 
     if updates_roots(plan):
         emit_text("  root: it was staged by root: run it with sudo, or choose another --name")
     elif plan.volume is not None:
-        tell_of_root("a tmpfs volume", lacking=lacking_right(plan.volume), indent="  ")
+        tell_of_root("a tmpfs volume", lacking=lacking_right_to_mount(plan.volume), indent="  ")
     if path := unwritable(plan):
         words = f"  root: this user may not write to {path}: run it with sudo, or choose another"
         emit_text(printable(words))

@@ -34,7 +34,7 @@ def unmount(
         UnmountRequest,
         apply_unmount,
         gather_and_plan_unmount,
-        lacking_right,
+        lacking_right_to_unmount,
     )
 
     request = UnmountRequest(absolute(path), fstab=fstab, discard_data=discard_data)
@@ -51,4 +51,4 @@ def unmount(
         emit_json("unmount", {**fields, "volume": was})
         return
     steps = (plan.changes, plan.unchanged, plan.warnings)
-    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking_right(plan))
+    show_plan(*steps, dry_run=dry_run, for_root=True, lacking=lacking_right_to_unmount(plan))

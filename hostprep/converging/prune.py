@@ -34,7 +34,7 @@ from hostprep.volumes.removal import (
     UnmountRequest,
     apply_unmount,
     gather_and_plan_unmount,
-    lacking_right,
+    lacking_right_to_unmount,
     others_in,
     plan_unmount,
 )
@@ -268,7 +268,7 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
         entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
     plan = plan_unmount(UnmountRequest(path, fstab=True), facts, users)
-    barred = lacking_right(plan) if os.geteuid() == 0 else None
+    barred = lacking_right_to_unmount(plan) if os.geteuid() == 0 else None
     return barred or plan
 
 

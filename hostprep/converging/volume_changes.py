@@ -8,8 +8,7 @@ from hostprep.converging.model import Change, Kind
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab_line import line_options
 from hostprep.volumes.fstab_plan import RELOAD, line_difference, other_source
-from hostprep.volumes.model import Change as Step
-from hostprep.volumes.model import VolumeRequest
+from hostprep.volumes.model import Step, VolumeRequest
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.plan import VolumePlan
 

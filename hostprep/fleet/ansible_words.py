@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 _WARNING = "[WARNING]:"
 _TAGGED = re.compile(r"\[[A-Z ]+\]:|ERROR!|$")  # how something else begins, or this has ended
-_ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!)\s*(.*)")  # the latter before ansible-core 2.19
+# The second before ansible-core 2.19, the last before it has read its settings.
+_ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!|ERROR:)\s*(.*)")
 _NO_MATCH = re.compile(r"Could not match supplied host pattern, ignoring: (.+)")
 
 
@@ -44,15 +45,20 @@ def told(warnings: Iterable[str]) -> tuple[str, ...]:
     if not unmet:
         return others
     return (
-        f"--limit names {', '.join(unmet)}, and the inventory has no such host or group: only the"
-        " others that it names were reached",
+        f"--limit names {', '.join(unmet)}, and the inventory has no such host or group: that part"
+        " of it counted for nothing",  # all may have been reached: of `!NAME`
         *others,
     )
+
+
+def errors_in(stderr: str) -> tuple[str, ...]:
+    """Return the errors that Ansible told of, each without its tag."""
+    said = (line.strip() for line in stderr.splitlines())
+    return tuple(match[1] for line in said if (match := _ERROR.match(line)))
 
 
 def last_error(stderr: str) -> str:
     """Return the last error that Ansible told of, else its last words; ``""`` for none."""
     said = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [match[1] for line in said if (match := _ERROR.match(line))]
     words = [line for line in said if not line.startswith(_WARNING)]
-    return next(reversed(errors or words), "")[:2000]
+    return next(reversed(errors_in(stderr) or words), "")[:2000]

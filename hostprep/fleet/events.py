@@ -33,9 +33,12 @@ _NEEDS_SSH = (
 
 # What Ansible, the host's shell or sudo says, and what to do about it; the first that fits counts.
 _CURES = (
-    # As Ansible says it of sudo, and of su, which waits for one; nobody is asked.
+    # As Ansible says it of sudo, and of su, which waits for one; nobody is asked. The last is what
+    # sudo says, which Ansible hands on where it needs no ssh (ansible_connection=local).
     (
-        re.compile(r"Missing \w+ password|waiting for privilege escalation prompt"),
+        re.compile(
+            r"Missing \w+ password|waiting for privilege escalation prompt|a password is required"
+        ),
         "name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE",
     ),
     (

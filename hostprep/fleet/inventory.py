@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from hostprep.errors import UsageError
 
@@ -20,6 +21,8 @@ _NOT_READ_ENDINGS = (
 # fmt: on
 _LOOKED_AT_BYTES = 64 * 1024
 _MOST_BYTES = 16 * 1024 * 1024  # of a file; a hundred thousand hosts
+# Of a pattern of hosts what Ansible passes by, without a word.
+_NOTHING = re.compile(r"[\s\[\]]*")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
 # What Ansible says where nothing of it can read a file, and of each kind why; the latter since
@@ -75,13 +78,31 @@ def limits(given: Sequence[str] | None) -> tuple[str, ...]:
     """Return the patterns of hosts that ``--limit`` gives, none where it was not given.
 
     Raises ``UsageError`` for one that names no host: Ansible takes it for no limit, and of an empty
-    variable all the lab would be reached.
+    variable, or file, all the lab would be reached.
     """
-    if not all(limit.strip(" ,:") for limit in given or ()):
-        raise UsageError(
-            "--limit names no host; none was reached.", "name some, or leave it out for all"
-        )
+    for limit in given or ():
+        parts = limit.split("," if "," in limit else ":")
+        named = [part.strip() for part in parts if not _NOTHING.fullmatch(part)]
+        if not named:
+            raise UsageError(
+                "--limit names no host; none was reached.", "name some, or leave it out for all"
+            )
+        if all(map(_is_empty_file, named)):
+            raise UsageError(
+                f"--limit {limit} names no host: nothing is in that file; none was reached.",
+                "write hosts into it, one a line, or leave it out for all",
+            )
     return tuple(given or ())
+
+
+def _is_empty_file(pattern: str) -> bool:
+    """Whether a pattern of ``--limit`` is a file, ``@FILE``, that has no pattern in it."""
+    path = pattern[1:]
+    if not (pattern.startswith("@") and os.path.isfile(path)):
+        return False  # of one that is not there Ansible says so
+    with suppress(OSError), open(path, "rb") as file:
+        return not any(map(bytes.strip, file))
+    return False
 
 
 def unread(said: str) -> UsageError | None:

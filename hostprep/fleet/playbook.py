@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hostprep.errors import HostprepError, MissingTool, UsageError
-from hostprep.fleet.ansible_words import last_error, nobody_called, told, warnings_in
+from hostprep.fleet.ansible_words import errors_in, last_error, nobody_called, told, warnings_in
 from hostprep.fleet.environment import environment
 from hostprep.fleet.events import Event, Tally, parse_event
 from hostprep.fleet.inventory import refuse_what_is_none, unread
@@ -30,6 +30,7 @@ _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' 
 # What ansible-playbook says where patterns leave no host or are none.
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
+    '|Limit starting with "@" must be a file'
 )
 _LOST_PASSWORDS = re.compile(r"The (vault )?password file (.*) was not found")
 
@@ -122,13 +123,17 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
             f"the password file {lost[2]} does not exist; no host was reached.",
             f"write it, or name one that is there: {variables}",
         )
+    errors = errors_in(said)
     if status == 0 or _NOBODY.search(said):
+        why = said if errors else "it names none"
         if unmet := nobody_called(warnings_in(said)):
-            said = f"it has no host or group called {', '.join(unmet)}"
+            why = f"it has no host or group called {', '.join(unmet)}"
         return NobodyMeant(
-            f"no host of {inventory.rstrip(',')} is meant: {said[-2000:] or 'it names none'}",
+            f"no host of {inventory.rstrip(',')} is meant: {why[-2000:]}",
             "look at --limit and at the inventory" if limited else "look at the inventory",
         )
+    if errors and "Traceback (most recent call last)" in said:  # of which it is the sense
+        said = errors[-1]
     return HostprepError(
         f"ansible-playbook ended with status {status}: {said[-2000:]}",
         "nothing was changed on any host",

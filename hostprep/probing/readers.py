@@ -25,11 +25,12 @@ from hostprep.system.bounded import leave
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.forking import NoProcess, fork_for
 from hostprep.system.parent import die_with_parent
+from hostprep.system.trees import NAMED_FILE_FLAGS
 from hostprep.units import MIB
 
 BUFFER_BYTES = MIB
 # What took a file's place since it was found may not lead elsewhere, nor keep a reader waiting.
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN = NAMED_FILE_FLAGS | os.O_NOFOLLOW
 # By which a disk, or a file system's own check sums, say that data is lost.
 _FAULTS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO})
 _START_DELAY_SECONDS = 0.05

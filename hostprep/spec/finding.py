@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
 from hostprep.system.accounts import trusted_users
+from hostprep.system.trees import NAMED_FILE_FLAGS
 
 LOCAL_SPEC = Path("hostprep.yml")
 SYSTEM_SPEC = Path("/etc/hostprep/hostprep.yml")
@@ -40,8 +41,7 @@ def read_spec_bytes(path: Path, *, named: bool) -> bytes:
     ``Refused`` for that, ``UsageError`` for what can be no spec, ``HostprepError`` for what the
     system does not let us read.
     """
-    # Non-blocking: the open of a pipe would wait for a writer for ever.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    flags = NAMED_FILE_FLAGS
     if os.geteuid() == 0 and not named and not _is_trusted_link(path):
         flags |= os.O_NOFOLLOW  # one that takes the file's place only now
     _check_no_device(path)

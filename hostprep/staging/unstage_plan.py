@@ -32,7 +32,7 @@ from hostprep.staging.target.private import is_there
 from hostprep.staging.target.strangers import may_be_elsewhere
 from hostprep.units import format_count
 from hostprep.volumes.facts import check_in_reach, check_in_sight, gather
-from hostprep.volumes.model import Change
+from hostprep.volumes.model import Step
 from hostprep.volumes.removal import without_line
 
 
@@ -59,21 +59,21 @@ class UnstagePlan:
     removes_line: bool = False
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[Step, ...]:
         """Return the steps in words."""
         record, changes = self.record, []
         if self.published or self.hidden:
             changes.append(
-                Change(record.target, f"remove {format_count(self.files, 'entry')}", "asked for")
+                Step(record.target, f"remove {format_count(self.files, 'entry')}", "asked for")
             )
         if self.private:
-            changes.append(Change(record.target, "remove unfinished copies", "asked for"))
+            changes.append(Step(record.target, "remove unfinished copies", "asked for"))
         if self.unmount and record.volume is not None:
-            changes.append(Change(record.volume, "unmount", "nothing else is in the volume"))
+            changes.append(Step(record.volume, "unmount", "nothing else is in the volume"))
         if self.removes_line:
-            changes.append(Change("fstab", "remove the volume's line", "asked for"))
+            changes.append(Step("fstab", "remove the volume's line", "asked for"))
         if not self.foreign:  # by the manifest the same command goes on once they are away
-            changes.append(Change(record.name, "forget its manifest", "asked for"))
+            changes.append(Step(record.name, "forget its manifest", "asked for"))
         return tuple(changes)
 
 

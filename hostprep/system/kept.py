@@ -16,6 +16,7 @@ from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hostprep.errors import HostprepError, reading_hint
 from hostprep.kinds import is_amount, is_count
+from hostprep.system.trees import NAMED_FILE_FLAGS
 
 # Far more than any record has, and little enough to be read in a moment.
 _MOST_BYTES = 256 * 1024 * 1024
@@ -32,7 +33,7 @@ def open_kept(path: Path | str) -> IO[bytes]:
 
     A plain open would wait for somebody to write to a pipe, and of a device there is no end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    descriptor = os.open(path, NAMED_FILE_FLAGS)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return open(descriptor, "rb")

@@ -13,7 +13,7 @@ from hostprep.system.accounts import trusted_users
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.descriptors import closing_fd
 
-_MOST_LINKS = 40  # as many as the kernel follows
+MOST_LINKS = 40  # as many as the kernel follows
 _ANYBODYS = stat.S_ISVTX | stat.S_IWOTH
 _NOBODYS_GROUP = 65534
 # For a server that has to say whether it lets somebody in; that it answers was seen before.
@@ -80,7 +80,7 @@ def real_path(
         if os.geteuid() == 0 and link.st_uid not in trusted | {nobody}:
             strangers.setdefault(link.st_uid, there)
         links += 1
-        if links > _MOST_LINKS:  # who opens it is told so
+        if links > MOST_LINKS:  # who opens it is told so
             here = os.path.join(there, *reversed(pending))
             break
         here = "/" if leads_to.startswith("/") else here

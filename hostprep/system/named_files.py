@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.system.descriptors import closing_fd
-from hostprep.system.links import open_folder, real_path
+from hostprep.system.links import MOST_LINKS, open_folder, real_path
 from hostprep.system.own_files import write_atomically
+from hostprep.system.trees import NAMED_FILE_FLAGS
 
-_MOST_LINKS = 40  # as many as the kernel follows
-_QUIET = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_QUIET_WRITE = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 def read_named(path: Path, most_bytes: int) -> bytes:
@@ -23,7 +23,7 @@ def read_named(path: Path, most_bytes: int) -> bytes:
     A pipe is read until its writer ends, as of ``<(command)``; a named one that nobody writes to is
     empty, where a plain open would wait for ever.
     """
-    descriptor = os.open(path, os.O_RDONLY | _QUIET)
+    descriptor = os.open(path, NAMED_FILE_FLAGS)
     os.set_blocking(descriptor, True)
     with open(descriptor, "rb") as file:
         return file.read(most_bytes)
@@ -73,9 +73,7 @@ def _write(path: Path, content: bytes, *, is_magic: bool, durable: bool) -> None
         return
     try:
         # Of one's own descriptors: a file there begins anew, as for cp(1).
-        descriptor = os.open(
-            path, os.O_WRONLY | _QUIET | (os.O_TRUNC if is_magic else os.O_NOFOLLOW)
-        )
+        descriptor = os.open(path, _QUIET_WRITE | (os.O_TRUNC if is_magic else os.O_NOFOLLOW))
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise OSError(error.errno, "no program reads from it", str(path)) from None
@@ -95,7 +93,7 @@ def _led_to(path: Path) -> tuple[Path, bool]:
     path leads to.
     """
     led_by: dict[int, str] = {}
-    for _ in range(_MOST_LINKS):
+    for _ in range(MOST_LINKS):
         name = path.name
         folder = real_path(str(path.parent), writes=True, replaces=name, led_by=led_by)
         path = Path(folder, name)

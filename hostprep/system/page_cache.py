@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.trees import NAMED_FILE_FLAGS
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -27,8 +28,6 @@ _libc.mmap.argtypes = (
 )
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-# A pipe that took a file's place keeps nobody waiting.
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FAILED = ctypes.c_void_p(-1).value
 # A page takes some 0.2 us to be asked for: a GiB of them 60 ms.
 _PIECES, _PIECE_BYTES = 256, 4 << 20
@@ -92,7 +91,7 @@ def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | No
     shares: list[float] = []
     for path in paths:
         try:
-            fd = open_untouched(path, _OPEN, at)
+            fd = open_untouched(path, NAMED_FILE_FLAGS, at)
         except OSError:
             continue
         try:
@@ -114,7 +113,7 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
     """
     # Gone meanwhile, or unreadable: the pass over the files will count it. Or a file system without
     # such advice: the residency that is sampled later tells.
-    with suppress(OSError), closing_fd(open_untouched(path, _OPEN, at)) as fd:
+    with suppress(OSError), closing_fd(open_untouched(path, NAMED_FILE_FLAGS, at)) as fd:
         if not written_out:
             with suppress(OSError):  # an image (squashfs, EROFS, ISO 9660) has nothing to write
                 os.fdatasync(fd)
@@ -123,7 +122,7 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
 
 def write_out(path: str) -> None:
     """Write out all of the file system that ``path`` is on, which is one wait for many files."""
-    with suppress(OSError), closing_fd(os.open(path, _OPEN)) as fd:
+    with suppress(OSError), closing_fd(os.open(path, NAMED_FILE_FLAGS)) as fd:
         _libc.syncfs(fd)  # where it fails, the residency that is sampled later tells
 
 

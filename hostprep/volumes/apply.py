@@ -62,7 +62,7 @@ def apply_volume(
     if not plan.changes and plan.live is not None and os.geteuid() != 0:
         return AppliedVolume(plan, plan.live)
     need_root(f"mounting on {plan.request.path}")
-    if problem := lacking_right(plan):
+    if problem := lacking_right_to_mount(plan):
         raise problem
     purpose = f"mount {plan.request.path}"
     with lock(LOCK, purpose=purpose, on_wait=on_wait, handed_on=True) as descriptor:
@@ -97,7 +97,7 @@ def need_root(what: str) -> None:
         )
 
 
-def lacking_right(plan: VolumePlan) -> HostprepError | None:
+def lacking_right_to_mount(plan: VolumePlan) -> HostprepError | None:
     """Return why root in a container cannot carry out the plan; a dry run says so too."""
     return mounting_problem(plan.request.path) if plan.mounts else None
 

@@ -11,10 +11,10 @@ from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import FstabEntry
 from hostprep.volumes.fstab_file import fstab_path
 from hostprep.volumes.fstab_line import in_order, line_options, set_volume
-from hostprep.volumes.model import Change, Unchanged, VolumeRequest
+from hostprep.volumes.model import Step, Unchanged, VolumeRequest
 from hostprep.volumes.options import parse_options
 
-RELOAD = Change("fstab", "let systemd read it again", "that failed after the last change")
+RELOAD = Step("fstab", "let systemd read it again", "that failed after the last change")
 
 
 def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes], bytes]:
@@ -30,7 +30,7 @@ def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes]
 
 def plan_fstab(
     request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
-) -> tuple[tuple[str, ...] | None, tuple[Change, ...], tuple[Unchanged, ...]]:
+) -> tuple[tuple[str, ...] | None, tuple[Step, ...], tuple[Unchanged, ...]]:
     """Return the options that the volume gets at the next boot, what to change for that, what not.
 
     The options are None where fstab is not asked for. Raises ``Refused`` where the line may
@@ -50,10 +50,10 @@ def plan_fstab(
         raise facts.fstab_obstacle
     if facts.fstab_entry is None:
         _check_end(facts.fstab)
-        change = Change("fstab", "add a line for the volume", "it should come back at boot")
+        change = Step("fstab", "add a line for the volume", "it should come back at boot")
     else:
         reason = line_difference(facts.fstab_entry, options, facts.source)
-        change = Change("fstab", "replace the volume's line", reason)
+        change = Step("fstab", "replace the volume's line", reason)
     return options, (change,), ()
 
 
@@ -118,7 +118,7 @@ def fstab_warnings(
     )
 
 
-def link_warnings(facts: VolumeFacts, changes: Iterable[Change]) -> tuple[str, ...]:
+def link_warnings(facts: VolumeFacts, changes: Iterable[Step]) -> tuple[str, ...]:
     """Warn where a change of fstab parts it from its hard links.
 
     No reason to refuse: such links are of backups and of what merges equal files, whose other

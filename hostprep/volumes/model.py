@@ -119,7 +119,7 @@ class RamBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Step:
     """One step of a plan: what it acts on, what it does, and why."""
 
     subject: str

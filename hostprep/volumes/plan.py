@@ -14,10 +14,10 @@ from hostprep.volumes.fstab_plan import fstab_warnings, link_warnings, plan_fsta
 from hostprep.volumes.model import (
     FLAGS,
     INODE_BYTES,
-    Change,
     Huge,
     LiveVolume,
     RamBudget,
+    Step,
     Unchanged,
     VolumeRequest,
 )
@@ -52,7 +52,7 @@ class VolumePlan:
 
     request: VolumeRequest
     refusal: Refused | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Step, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     warnings: tuple[str, ...] = ()
     budget: RamBudget | None = None
@@ -130,9 +130,9 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     )
     options = mount_options(size_bytes, inodes, mode, owner, huge, noswap, facts.labels)
     missing = facts.place.missing
-    changes = [Change(directory, "make directory", "it does not exist") for directory in missing]
+    changes = [Step(directory, "make directory", "it does not exist") for directory in missing]
     changes.append(
-        Change(
+        Step(
             facts.path,
             f"mount a tmpfs of {format_bytes(size_bytes)} and {format_count(inodes, 'inode')}"
             f" ({','.join(options)})",
@@ -234,24 +234,24 @@ def _growth_budget(
     return check_budget(request, facts, max(0, growth))
 
 
-def _limit_changes(live: LiveVolume, size_bytes: int, inodes: int, huge: Huge) -> list[Change]:
+def _limit_changes(live: LiveVolume, size_bytes: int, inodes: int, huge: Huge) -> list[Step]:
     """Return what a remount has to change."""
-    changes: list[Change] = []
+    changes: list[Step] = []
     if size_bytes != live.size_bytes:
         verb = "grow" if size_bytes > live.size_bytes else "shrink"
         action = f"{verb} to {format_bytes(size_bytes)} by a remount"
         reason = f"it is {format_bytes(live.size_bytes)}"
-        changes.append(Change(live.path, action, reason))
+        changes.append(Step(live.path, action, reason))
     if inodes != live.inodes:
         action = f"allow {format_count(inodes, 'inode')} by a remount"
         reason = f"{format_count(live.inodes or 0)} are allowed"
-        changes.append(Change(live.path, action, reason))
+        changes.append(Step(live.path, action, reason))
     if huge is not live.huge:
-        changes.append(Change(live.path, f"set huge={huge} by a remount", f"it is {live.huge}"))
+        changes.append(Step(live.path, f"set huge={huge} by a remount", f"it is {live.huge}"))
     lost = [flag for flag in FLAGS if not getattr(live, flag)]
     if lost:
         action = f"set {','.join(lost)} again by a remount"
-        changes.append(Change(live.path, action, "somebody remounted it without"))
+        changes.append(Step(live.path, action, "somebody remounted it without"))
     return changes
 
 
@@ -266,14 +266,14 @@ def _remount_options(
     return (*dict.fromkeys([*FLAGS, *kept]), *limits)
 
 
-def _directory_changes(live: LiveVolume, mode: int, owner: tuple[int, int]) -> list[Change]:
+def _directory_changes(live: LiveVolume, mode: int, owner: tuple[int, int]) -> list[Step]:
     """Return what is to be changed of the volume's root, which a remount leaves as it is."""
     changes = []
     if mode != live.mode:
-        changes.append(Change(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
+        changes.append(Step(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
     if owner != (live.uid, live.gid):
         reason = f"it is {live.uid}:{live.gid}"
-        changes.append(Change(live.path, f"set owner {owner[0]}:{owner[1]}", reason))
+        changes.append(Step(live.path, f"set owner {owner[0]}:{owner[1]}", reason))
     return changes
 
 

@@ -25,7 +25,7 @@ from hostprep.volumes.fstab_file import check_edit, fstab_path
 from hostprep.volumes.fstab_line import remove_volume
 from hostprep.volumes.fstab_plan import RELOAD, link_warnings
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import Change, LiveVolume, Unchanged
+from hostprep.volumes.model import LiveVolume, Step, Unchanged
 from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs, symlink_refusal
 from hostprep.volumes.records import delete_record
 
@@ -46,7 +46,7 @@ class UnmountPlan:
     request: UnmountRequest
     path: str
     refusal: Refused | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Step, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     warnings: tuple[str, ...] = ()
     unmount: bool = False
@@ -107,17 +107,17 @@ def plan_unmount(
     changes = []
     if facts.live is not None:
         held = format_bytes(facts.live.used_bytes)
-        changes.append(Change(path, f"unmount (it holds {held} now)", "asked for"))
+        changes.append(Step(path, f"unmount (it holds {held} now)", "asked for"))
     if removes_line:
-        changes.append(Change("fstab", "remove the volume's line", "asked for"))
+        changes.append(Step("fstab", "remove the volume's line", "asked for"))
     elif reloads:
         changes.append(RELOAD)
     changes.extend(
-        Change(directory, "remove directory, if it is empty", "hostprep made it for the volume")
+        Step(directory, "remove directory, if it is empty", "hostprep made it for the volume")
         for directory in reversed(made)
     )
     if forget and not changes:
-        changes.append(Change(path, "forget the volume", "it is not mounted any more"))
+        changes.append(Step(path, "forget the volume", "it is not mounted any more"))
     unchanged = [] if changes else [Unchanged(path, "no volume is mounted there")]
     warnings = list(link_warnings(facts, changes))
     if line_stays:
@@ -181,7 +181,7 @@ def apply_unmount(
     if not plan.changes:
         return plan
     need_root(f"unmounting {plan.path}")
-    if problem := lacking_right(plan):
+    if problem := lacking_right_to_unmount(plan):
         raise problem
     purpose = f"unmount {plan.path}"
     with lock(LOCK, purpose=purpose, on_wait=on_wait, handed_on=True) as descriptor:
@@ -204,7 +204,7 @@ def apply_unmount(
     return fresh
 
 
-def lacking_right(plan: UnmountPlan) -> HostprepError | None:
+def lacking_right_to_unmount(plan: UnmountPlan) -> HostprepError | None:
     """Return why root in a container cannot unmount, who would be told to end what uses it."""
     if not plan.unmount or has_capability(Capability.SYS_ADMIN):
         return None

@@ -16,7 +16,7 @@ from hostprep.errors import UsageError
 from hostprep.host.memory import ram_for_percent
 from hostprep.system.accounts import owner_of
 from hostprep.units import GIB
-from hostprep.volumes.model import Change
+from hostprep.volumes.model import Step
 
 
 def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def test_owners() -> None:
 
 
 def test_only_a_plan_without_a_step_has_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    step = Change("/mnt/x", "mount it", "it is not mounted")
+    step = Step("/mnt/x", "mount it", "it is not mounted")
     show_plan([step], (), (), dry_run=True)
     would = "would: /mnt/x: mount it (it is not mounted)\ndry run: nothing was changed\n"
     assert capsys.readouterr().out == would

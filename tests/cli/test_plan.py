@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from hostprep.cli.apply import _conclude
-from hostprep.cli.host_plan import show_plan
+from hostprep.cli.host_plan import show_host_plan
 from hostprep.cli.main import run
 from hostprep.converging.apply import Applied
 from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem, Unchanged
@@ -257,7 +257,7 @@ def test_what_stays_other_than_the_spec_has_it_is_not_called_as_it_says(
     def applied(*, as_wanted: bool) -> list[str]:
         stays = Unchanged(Kind.VOLUME, "/mnt/v", "why", as_wanted)
         plan = HostPlan("spec", (ObjectPlan(Kind.VOLUME, "/mnt/v", unchanged=(stays,)),))
-        show_plan(plan)
+        show_host_plan(plan)
         _conclude(Applied(plan, (), (), (), plan), as_json=False)
         told = capsys.readouterr()
         assert ("left: volume /mnt/v: why" in told.err) is not as_wanted
@@ -384,7 +384,7 @@ def test_a_plan_says_where_this_user_cannot_apply_it(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     steps = (Change(kind, "one", "make it", "it is missing"),)
-    show_plan(HostPlan("/spec.yml", (ObjectPlan(kind, "one", changes=steps),)))
+    show_host_plan(HostPlan("/spec.yml", (ObjectPlan(kind, "one", changes=steps),)))
     assert capsys.readouterr().out.count("root: needed for that") == lines
 
 
@@ -392,7 +392,7 @@ def test_no_path_in_a_refusal_adds_a_line_to_it(capsys: pytest.CaptureFixture[st
     odd = "/a\x1b[2J\nhostprep: all is well"
     refusal = Problem.of(Kind.VOLUME, odd, Refused("it is mounted."))
     after = HostPlan("/spec.yml", (ObjectPlan(Kind.VOLUME, odd, refusal=refusal),))
-    show_plan(after)
+    show_host_plan(after)
     with pytest.raises(typer.Exit):
         _conclude(Applied(HostPlan("/spec.yml", ()), (), (), (), after), as_json=False)
     lines = capsys.readouterr().err.splitlines()

@@ -448,6 +448,9 @@ def test_ctrl_c_says_how_the_hosts_are_left(
         (["-i", "hosts.yml", "--forks", "0"], "--forks"),
         (["-i", "hosts.yml", "--limit", ""], "--limit names no host; none was reached"),
         (["-i", "hosts.yml", "--limit", " ,"], "--limit names no host; none was reached"),
+        (["-i", "hosts.yml", "--limit", "] ["], "--limit names no host; none was reached"),
+        (["-i", "hosts.yml", "--limit", "@empty"], "--limit @empty names no host: nothing is in"),
+        (["-i", "hosts.yml", "--limit", "@empty, @empty"], "nothing is in that file; none was"),
         ([], "--inventory"),
     ],
 )
@@ -458,6 +461,7 @@ def test_mistakes_end_before_any_host_is_reached(
     words: list[str],
     sentence: str,
 ) -> None:
+    Path("empty").write_text(" \n\n")
     assert run(["provision", *words]) == 2
     assert sentence in capsys.readouterr().err
     assert asked == {}

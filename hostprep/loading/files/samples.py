@@ -14,12 +14,11 @@ from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import read_mounts
 from hostprep.loading.files import decoders
 from hostprep.loading.files.arrays import MAGIC, read_array
+from hostprep.system.trees import NAMED_FILE_FLAGS
 from hostprep.units import GIB, format_bytes
 
 _IN_MEMORY = 64
 _MOST_BYTES = GIB
-# The open of a pipe would wait for a writer.
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _REPEATS = 1000
 _MOST_BROKEN = 50
 
@@ -32,7 +31,7 @@ def read_whole(name: str) -> bytes:
     device in the place of a file that was listed, to which whoever owns the folder can lay a link,
     and what the kernel makes up as it is read, some of which never ends, or is gone with it.
     """
-    with open(os.open(name, _READ), "rb", buffering=0) as file:
+    with open(os.open(name, NAMED_FILE_FLAGS), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_dev in _made_up():
             raise OSError(errno.EINVAL, "it leads to no file of data", name)

@@ -67,16 +67,16 @@ def look(context: Context) -> Facts:
                 judged = None
         rates.append(
             Rate(
-                dataset.name if names.count(dataset.name) == 1 else path,
-                path,
-                say(requirement),
-                probe_line(path, requirement),
-                judged,
-                None if probe is None else context.age_of(probe),
-                invalid,
-                elsewhere,
-                None if probe is not None else _damage_of(context, path),
-                judged is None and is_there(context, path) is False,
+                dataset=dataset.name if names.count(dataset.name) == 1 else path,
+                path=path,
+                required=say(requirement),
+                command=probe_line(path, requirement),
+                judged=judged,
+                age_seconds=None if probe is None else context.age_of(probe),
+                invalid=invalid,
+                elsewhere=elsewhere,
+                damaged=None if probe is not None else _damage_of(context, path),
+                absent=judged is None and is_there(context, path) is False,
             )
         )
     return Facts(tuple(rates))

@@ -23,7 +23,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.homes import home_for, is_for_all, own_homes
 from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_path
-from hostprep.staging.record.skipped import keep_skipped, nameless, with_names
+from hostprep.staging.record.skipped import fields_of, keep_skipped, with_names, without_names
 from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle
 from hostprep.system.kept import made_of, parse_kept, read_kept, readable, unreadable, why_unread
@@ -205,8 +205,8 @@ def save_record(record: Record, *, durable: bool) -> None:
     directory = folder(record.name, record.target)
     directory.mkdir(parents=True, exist_ok=True)
     keep_skipped(directory, record.skipped, durable=durable, done=record.phase == "staged")
-    fields = dataclasses.asdict(record)
-    fields["skipped"] = [dataclasses.asdict(nameless(item)) for item in record.skipped]
+    fields = dataclasses.asdict(dataclasses.replace(record, skipped=()))
+    fields["skipped"] = fields_of(record.skipped)
     write_atomically(directory / _RECORD, [json.dumps(fields, indent=2).encode()], durable=durable)
 
 
@@ -302,10 +302,9 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",
             "nothing was changed; unstage with that version, or move the folder away",
         )
-    skipped = tuple(made_of(Skipped, item) for item in fields.get("skipped", ()))
     kept = {
         **fields,
-        "skipped": with_names(path.parent, skipped),
+        "skipped": with_names(path.parent, without_names(fields.get("skipped", ()))),
         "submounts": tuple(fields.get("submounts", ())),
     }
     return made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))

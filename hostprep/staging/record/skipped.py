@@ -1,15 +1,23 @@
 """What of a source was left out, by name: beside the record, for the readers of the manifest.
 
 The record itself, which all may read, tells how many entries that are, and what mends it.
+
+Without their names most of those are the same. A source may have millions, each of them 74 bytes of
+a record that has to stay one that can be read: so many are told as one of each kind and how often,
+which ``times`` is. Versions before that read one of each, and take no names for those.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
+from hostprep.kinds import is_count
 from hostprep.staging.model import ITS_HARD_LINK, Skipped
 from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.readers import ROOT, as_kept, readers_of
@@ -18,6 +26,10 @@ from hostprep.system.own_files import write_atomically
 
 # In the place of a name that is not for all.
 NAMELESS = "?"
+# So many the record has one by one, as all versions read them.
+_MOST_SINGLE = 10_000
+# More than a run has memory for, whatever a damaged record says.
+_MOST = 100_000_000
 
 
 def skipped_path(record_folder: Path) -> Path:
@@ -47,6 +59,26 @@ def nameless(item: Skipped) -> Skipped:
     return replace(item, path=NAMELESS, reason=reason)
 
 
+def fields_of(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
+    """Return what the record has of them, for ``without_names``; few kinds of many entries."""
+    items = [nameless(item) for item in skipped]
+    if len(items) <= _MOST_SINGLE:
+        return [asdict(item) for item in items]
+    return [{**asdict(item), "times": times} for item, times in Counter(items).items()]
+
+
+def without_names(fields: Any) -> tuple[Skipped, ...]:
+    """Return what was left out, as the record has it.
+
+    Raises ``TypeError`` where something is missing or of another kind.
+    """
+    items = [made_of(Skipped, each) for each in fields]
+    times = [each.get("times", 1) for each in fields]
+    if not all(map(is_count, times)) or sum(times) > _MOST:
+        raise TypeError("its count of what was left out is none")
+    return tuple(item for item, often in zip(items, times, strict=True) for _ in repeat(0, often))
+
+
 def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipped, ...]:
     """Return what was left out with its names, where this user may read them.
 
@@ -59,4 +91,5 @@ def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipp
         named = tuple(made_of(Skipped, item) for item in items)
     except (OSError, ValueError, TypeError):
         return skipped
-    return named if tuple(map(nameless, named)) == skipped else skipped
+    # In whatever order: a record that has one of each kind does not tell it.
+    return named if Counter(map(nameless, named)) == Counter(skipped) else skipped

@@ -28,7 +28,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.record.records import load_record, record_id
 from hostprep.units import GIB
-from hostprep.volumes.model import Change
+from hostprep.volumes.model import Step
 from hostprep.volumes.records import record_name
 from hostprep.volumes.removal import UnmountPlan, UnmountRequest
 from tests.kit.stagecraft import hostprep, make_source, snapshot
@@ -105,7 +105,7 @@ def test_a_volume_in_which_something_of_the_spec_lies_is_kept(which: str) -> Non
 def test_a_volume_is_not_tried_where_what_lies_in_it_could_not_go() -> None:
     record: Any = SimpleNamespace(target="/mnt/old/a", volume="/mnt/old")
     elsewhere: Any = SimpleNamespace(target="/mnt/older/a", volume="/mnt/older")
-    going = replace(OLD, changes=(Change("/mnt/old", "unmount", "asked for"),))
+    going = replace(OLD, changes=(Step("/mnt/old", "unmount", "asked for"),))
     volumes = (("/mnt/old/in", going), ("/mnt/old", going))
     left = plan_leftovers(Leftovers(((record, None), (elsewhere, None)), volumes, prune=True))
     after = {each.subject: set(each.after) for each in left if each.kind is Kind.VOLUME}
@@ -121,7 +121,7 @@ def test_what_root_may_not_unmount_is_refused_before_what_lies_in_it_goes(
     barred = HostprepError("root may not unmount here")
     monkeypatch.setattr(prune, "gather", lambda path: mounted(path, GIB))
     monkeypatch.setattr(prune, "others_in", lambda _: ())
-    monkeypatch.setattr(prune, "lacking_right", lambda _: barred)
+    monkeypatch.setattr(prune, "lacking_right_to_unmount", lambda _: barred)
     for uid, found in ((0, barred), (1000, None)):  # others look at what is root's to do
         monkeypatch.setattr(os, "geteuid", lambda uid=uid: uid)
         plan = _look_at_unmounting("/mnt/none-such", _Going(set(), set(), set()))

@@ -89,6 +89,8 @@ def test_a_host_without_sudo_is_told_so_and_what_to_do(said: str, what: str) -> 
     [
         "Task failed: Missing sudo password",
         "Task failed: Timeout (12s) waiting for privilege escalation prompt:",  # su's
+        "Task failed: Premature end of stream waiting for become success.\n"
+        ">>> Standard Error\nsudo: a password is required",
     ],
 )
 def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one(said: str) -> None:

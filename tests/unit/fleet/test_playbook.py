@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 import hostprep.fleet.environment
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.fleet import run_playbook
+from hostprep.fleet.playbook import NobodyMeant
 from hostprep.fleet.received import understood
 from hostprep.system.resources import data_path
 
@@ -305,7 +306,7 @@ def test_sections_that_are_not_named_or_said_of_the_host_are_no_bare_ones(
     assert not here.failed and not here.predicted
 
 
-@pytest.mark.parametrize("limit", ["~(", "@no-such-file"])
+@pytest.mark.parametrize("limit", ["~(", "@no-such-file", "@/"])
 def test_a_limit_that_is_none_is_the_callers_mistake(tmp_path: Path, limit: str) -> None:
     (tmp_path / "hosts").write_text("here ansible_connection=local\n")
     with pytest.raises(UsageError, match=r"no host of .*hosts is meant: ") as caught:
@@ -317,6 +318,24 @@ def test_a_limit_that_no_host_meets_is_told_without_the_comma_of_a_list() -> Non
     words = "no host of a,b is meant: it has no host or group called c"
     with pytest.raises(UsageError, match=f"^{words}$"):
         run_playbook("readiness", "a,b,", {}, limit=("c",))
+
+
+def test_a_program_that_names_no_host_is_told_without_what_ansible_thinks_of_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "hosts").write_text("#!/bin/sh\necho '{}'\n")
+    (tmp_path / "hosts").chmod(0o755)
+    with pytest.raises(NobodyMeant, match=r"hosts is meant: it names none$"):
+        run_playbook("readiness", str(tmp_path / "hosts"), {})
+
+
+def test_of_a_setting_that_ansible_ends_by_its_sense_is_told_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANSIBLE_TIMEOUT", "soon")
+    with pytest.raises(HostprepError, match=r"status \d: .*ANSIBLE_TIMEOUT.*soon") as caught:
+        run_playbook("readiness", "a,", {})
+    assert "Traceback" not in caught.value.message
 
 
 @pytest.mark.parametrize("kind", ["BECOME", "CONNECTION", "VAULT"])

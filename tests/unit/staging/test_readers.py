@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -266,6 +267,36 @@ def test_names_of_another_run_are_not_taken_for_those_of_the_record() -> None:
     (folder("data", "/mnt/x/data") / "skipped.json").write_text(json.dumps([]))
     found = load_record("data", "/mnt/x/data")
     assert found is not None and [item.path for item in found.skipped] == ["?"]
+
+
+@pytest.mark.usefixtures("own_state")
+def test_a_record_of_very_many_that_were_left_out_stays_one_that_can_be_read() -> None:
+    left_out = (
+        *(Skipped(f"{number}.sock", "a socket") for number in range(20_000)),
+        *(Skipped(f"{number}.jpg", "Permission denied", failed=True) for number in range(20_000)),
+        *(Skipped(f"{number}.bin", NO_CHOWN, failed=True) for number in range(7)),
+    )
+    record = replace(a_record(), partial=True, skipped=tuple(sorted(left_out, key=str)))
+    save_record(record, durable=False)
+    home = folder("data", "/mnt/x/data")
+    assert (home / "dataset.json").stat().st_size < 2000
+    assert load_record("data", "/mnt/x/data") == record  # with all the names, in their order
+    (home / "skipped.json").write_text("too large to be read, or closed to this user")
+    found = load_record("data", "/mnt/x/data")
+    assert found is not None and Counter(found.skipped) == Counter(map(nameless, left_out))
+
+
+@pytest.mark.usefixtures("own_state")
+@pytest.mark.parametrize("times", ["3", -1, 1.5, None, True, 10**30, 10**9])
+def test_a_count_of_what_was_left_out_that_is_damaged_is_told_as_damage(times: object) -> None:
+    save_record(replace(a_record(), skipped=(Skipped("a", "a fifo"),)), durable=False)
+    file = folder("data", "/mnt/x/data") / "dataset.json"
+    fields = json.loads(file.read_text())
+    assert "times" not in fields["skipped"][0]  # earlier versions read the few one by one
+    fields["skipped"][0]["times"] = times
+    file.write_text(json.dumps(fields))
+    with pytest.raises(HostprepError, match="cannot be read: its count"):
+        load_record("data", "/mnt/x/data")
 
 
 @pytest.mark.parametrize(
