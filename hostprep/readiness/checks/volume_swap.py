@@ -141,6 +141,8 @@ def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
 
 def _mounting_anew(volume: JudgedVolume, facts: Facts) -> Remedy:
     path = volume.spec.path
+    if volume.foreign:
+        return volume.left_alone()
     if path in facts.too_little:
         return Remedy(
             ("hostprep status", WHO_TAKES_MEMORY),
