@@ -18,8 +18,8 @@ from hostprep.volumes.paths import (
     look,
     make_dirs,
     place_refusal,
-    symlink_refusal,
     remove_dirs,
+    symlink_refusal,
 )
 
 
