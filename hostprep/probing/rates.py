@@ -23,7 +23,7 @@ SLOWED = "slowed_down"
 SPED_UP = "sped_up"
 # No rate is enough of storage that loses data; one that is too low is so whatever else is wrong.
 FAILING = "failing"
-FAULT_HINT = "`dmesg` says which disk it is: copy away what exists only there"
+FAULT_HINT = "`dmesg` says which disk or server it is: copy away what exists only there"
 _NO_BETTER = frozenset({SLOWED, FAILING})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shlex
@@ -96,6 +97,15 @@ def real_path(
                 f"name that, if it is what you mean; ls -ld {shlex.quote(laid)} shows it",
             )
     return here
+
+
+def leads_in_circle(path: str) -> bool:
+    """Whether symlinks on the way to ``path`` lead back to themselves, so that it leads nowhere."""
+    try:
+        os.path.realpath(path, strict=True)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def open_folder(path: str) -> int:

@@ -14,6 +14,7 @@ from hostprep.host.elsewhere import may_be_out_of_sight, mounts_elsewhere, stays
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import in_words
+from hostprep.system.accounts import owner_of
 from hostprep.system.files import replacing_refusal
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line
@@ -42,7 +43,8 @@ class VolumeFacts:
     ``out_of_reach``: it was mounted in another container, or outside of ours, and what is mounted
     there cannot be seen. ``stays_here``: what is mounted now, this process and its children alone
     will see. ``unmounted_above`` is the line in fstab of what belongs on a directory above, and is
-    not mounted.
+    not mounted. ``line_owner`` are the ids of a user and a group that the volume's own line has by
+    name, as mount(8) takes them there; None where it has none, or this host knows none.
     """
 
     path: str
@@ -66,6 +68,7 @@ class VolumeFacts:
     stays_here: bool = False
     unlimited: tuple[str, ...] = ()
     unmounted_above: FstabEntry | None = None
+    line_owner: tuple[int | None, int | None] = (None, None)
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -140,6 +143,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         stays_here=mount is None and stays_here(path, root),
         unlimited=tuple(each.path for each in others if not each.size_bytes),
         unmounted_above=_unmounted_above(path, mounts, fstab or b""),
+        line_owner=_line_owner(our_line(path, fstab or b"")),
     )
 
 
@@ -205,6 +209,19 @@ def _unmounted_above(path: str, mounts: Sequence[Mount], fstab: bytes) -> FstabE
         if above and mounted_at_boot and mount_at(entry.simple_target, mounts) is None:
             return entry
     return None
+
+
+def _line_owner(line: FstabEntry | None) -> tuple[int | None, int | None]:
+    """Return the ids of the user and the group that a line names; of a number nobody is asked."""
+    user = group = None
+    for option in () if line is None else line.options:
+        name, _, value = option.partition("=")
+        with suppress(HostprepError):
+            if name == "uid":
+                user = None if value.isdecimal() else owner_of(f"{value}:0")[0]
+            elif name == "gid":
+                group = None if value.isdecimal() else owner_of(f"0:{value}")[1]
+    return user, group
 
 
 def is_volume(mount: Mount) -> bool:

@@ -114,9 +114,12 @@ def size_drift(size_bytes: int, wanted_bytes: int) -> str:
 
 def _octal(text: str) -> int:
     try:
-        return int(text, 8)
-    except ValueError:  # the kernel would refuse the mount: it is no mode that a volume can have
-        return -1
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    # The kernel would refuse the mount: it is no mode that a volume can have. Of one as stat(1)
+    # tells it, such as 100755, it takes what chmod(2) takes.
+    return -1 if mode < 0 else mode & 0o7777
 
 
 def _size(text: str | None, ram_bytes: int | None) -> int | None:

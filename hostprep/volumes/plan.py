@@ -25,12 +25,11 @@ from hostprep.volumes.paths import not_empty_refusal, place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
     KEPT_AT_REMOUNT,
-    LineSettings,
     boot_options,
     default_inodes,
     first_known,
     huge_pages,
-    line_settings,
+    kept_settings,
     making_writable,
     mount_options,
     new_inodes,
@@ -122,7 +121,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     noswap = not request.swap and facts.support.noswap is True
     huge = huge_pages(request, facts)
     budget = check_budget(request, facts, size_bytes + inodes * INODE_BYTES)
-    line = line_settings(facts) if request.keep_line else LineSettings()
+    line = kept_settings(request, facts)
     mode = first_known(request.mode, line.mode, otherwise=DEFAULT_MODE)
     owner = (
         first_known(request.uid, line.uid, otherwise=0),

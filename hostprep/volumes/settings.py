@@ -168,13 +168,19 @@ def line_settings(facts: VolumeFacts) -> LineSettings:
     if entry is None:
         return LineSettings()
     said, named = parse_options(entry.options), {each.partition("=")[0] for each in entry.options}
+    uid, gid = facts.line_owner
     return LineSettings(
         # Left out it would be 1777 at the next boot, which no line of ours means.
         said.mode if "mode" in named and said.mode >= 0 else None,
-        said.uid if "uid" in named else None,
-        said.gid if "gid" in named else None,
+        first_known(said.uid, otherwise=uid) if "uid" in named else None,
+        first_known(said.gid, otherwise=gid) if "gid" in named else None,
         Huge(said.huge) if said.huge in {*Huge} else None,
     )
+
+
+def kept_settings(request: VolumeRequest, facts: VolumeFacts) -> LineSettings:
+    """Return what stays as its line in fstab says where the request leaves it open."""
+    return line_settings(facts) if request.keep_line else LineSettings()
 
 
 def first_known(*values: Known | None, otherwise: Known) -> Known:
@@ -209,7 +215,7 @@ def boot_options(
     request: VolumeRequest, facts: VolumeFacts, size_bytes: int, inodes: int, noswap: bool
 ) -> tuple[str, ...]:
     """Return what the line in fstab of a volume that is mounted is to say."""
-    live, line = facts.live, line_settings(facts) if request.keep_line else LineSettings()
+    live, line = facts.live, kept_settings(request, facts)
     assert live is not None
     return mount_options(
         size_bytes,
@@ -228,7 +234,9 @@ def boot_options(
 def huge_pages(request: VolumeRequest, facts: VolumeFacts) -> Huge:
     """Return the huge pages to mount with; ``Refused`` where the kernel does not take them."""
     if request.huge is None:
-        return Huge.WITHIN_SIZE if facts.support.huge else Huge.NEVER
+        kept = None if facts.support.huge is False else kept_settings(request, facts).huge
+        default = Huge.WITHIN_SIZE if facts.support.huge else Huge.NEVER
+        return first_known(kept, otherwise=default)
     if request.huge is not Huge.NEVER and facts.support.huge is False:
         raise Refused(
             f"this kernel does not take huge={request.huge} for a tmpfs; nothing was changed.",

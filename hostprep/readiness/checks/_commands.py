@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 
+from hostprep.readiness.context import Context
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec, Spec, VolumeSpec
 from hostprep.staging.record.records import Record
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.options import parse_options
+from hostprep.volumes.settings import DEFAULT_MODE
 
 WHO_COMPUTES = "ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head"
 WHO_TAKES_MEMORY = "ps -eo pid,user,rss,args --sort=-rss | head"
@@ -26,6 +30,44 @@ def mount_line(volume: VolumeSpec) -> str:
         if value is not None:
             words += [option, str(value)]
     return _line(*words, *(("--swap",) if volume.swap else ()))
+
+
+def mount_anew_line(volume: VolumeSpec, context: Context, mounted: LiveVolume | None = None) -> str:
+    """Return the line that mounts a volume where none is, or where it was unmounted first.
+
+    Of mode, owner and huge pages that the spec leaves open it names what the line in fstab says,
+    or where there is none what is ``mounted``: `hostprep mount` knows neither then. What that gives
+    by itself is left out.
+    """
+    kept = _in_fstab(volume, context)
+    if kept is None and mounted is not None:
+        kept = mounted.mode, f"{mounted.uid}:{mounted.gid}", mounted.huge
+    if kept is None:
+        return mount_line(volume)
+    mode, owner, huge = kept
+    return mount_line(
+        replace(
+            volume,
+            mode=mode if volume.mode is None and mode != DEFAULT_MODE else volume.mode,
+            owner=owner if volume.owner is None and owner != "0:0" else volume.owner,
+            huge=huge if volume.huge is None and huge != Huge.WITHIN_SIZE else volume.huge,
+        )
+    )
+
+
+def _in_fstab(volume: VolumeSpec, context: Context) -> tuple[int, str, str] | None:
+    try:
+        lines = [each for each in context.fstab if each.simple_target == volume.path]
+    except OSError:  # HP004 says so
+        return None
+    options = next((each.options for each in lines if each.is_ours), None)
+    if options is None:
+        return None
+    said, given = parse_options(options), dict(each.partition("=")[::2] for each in options)
+    mode = said.mode if "mode" in given and said.mode >= 0 else DEFAULT_MODE
+    # A name as it stands there: whose it is, whoever runs the line is told.
+    owner = f"{given.get('uid', '0')}:{given.get('gid', '0')}"
+    return mode, owner, said.huge if said.huge in {*Huge} else Huge.WITHIN_SIZE
 
 
 def stage_line(dataset: DatasetSpec, spec: Spec, *options: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
+from hostprep.host.mounts import mount_at
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status, verdict
@@ -14,7 +15,14 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
 from hostprep.volumes.budget import arithmetic, default_reserve
-from hostprep.volumes.model import INODE_BYTES, Huge, LiveVolume, RamBudget
+from hostprep.volumes.model import (
+    INODE_BYTES,
+    SOURCE,
+    VOLUME_SOURCES,
+    Huge,
+    LiveVolume,
+    RamBudget,
+)
 from hostprep.volumes.options import OptionValues, parse_options
 from hostprep.volumes.settings import default_inodes, is_same_share, making_writable
 
@@ -29,6 +37,7 @@ class JudgedVolume:
     from here has a percentage of that limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it;
     ``no_mode``: that names no mode.
+    ``foreign``: what is mounted there is not hostprep's, which leaves it as it is.
     ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``), or this
     host knows none of that name: ``no_owner`` says so then.
     ``spoiled``: what its line says, or lacks, by which a boot does without it, or is stopped,
@@ -46,6 +55,7 @@ class JudgedVolume:
     too_little: str | None = None
     no_owner: HostprepError | None = None
     no_mode: bool = False
+    foreign: bool = False
 
     @property
     def wanted(self) -> VolumeSpec:
@@ -104,6 +114,8 @@ class JudgedVolume:
     def changing(self, lines: tuple[str, ...], hint: str | None = None) -> Remedy:
         """Return ``lines``, which change it to its size of the spec; or what is to come first."""
         live = self.live
+        if self.foreign:
+            return self.left_alone()
         if live is not None and not live.size_bytes:
             return self.unlimited()
         if live is not None and live.used_bytes > self.size_bytes:
@@ -117,8 +129,20 @@ class JudgedVolume:
             return freeing_memory(self.too_little)
         return Remedy((*self.making_writable(), *lines), self.mount_hint(hint))
 
+    def left_alone(self) -> Remedy:
+        """Return the ways out of a tmpfs that is not hostprep's, which no command of it touches."""
+        path = quote(self.spec.path)
+        return Remedy(
+            (f"findmnt {path}",),
+            "hostprep did not mount it, so it neither changes nor unmounts it: unmount it yourself"
+            f" (umount {path}), then `hostprep apply`; or take it as it is: no volume of the spec,"
+            f" and `to: {self.spec.path}` of its data sets",
+        )
+
     def unlimited(self) -> Remedy:
         """Return the way out for one that is mounted without a limit of size."""
+        if self.foreign:
+            return self.left_alone()
         return Remedy(
             ("hostprep status",),
             self.mount_hint(
@@ -250,9 +274,21 @@ def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
                 limited=is_limited(volume, context),
                 too_little=too_little_memory(volume, context),
                 no_mode=no_mode,
+                foreign=live is not None and _is_foreign(context, volume.path, line is not None),
             )
         )
     return tuple(looks)
+
+
+def _is_foreign(context: Context, path: str, has_line: bool) -> bool:
+    """Whether the tmpfs on a volume's path is for certain none of hostprep's, nor of its line."""
+    mount = mount_at(path, context.mounts)
+    if mount is None or mount.source in (VOLUME_SOURCES if has_line else (SOURCE,)):
+        return False
+    try:
+        return all(each.live is None for each in context.volumes if each.path == path)
+    except HostprepError:
+        return False
 
 
 def with_owners(volumes: tuple[JudgedVolume, ...] | None) -> tuple[JudgedVolume, ...] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
-from hostprep.readiness.checks._commands import mount_line
+from hostprep.readiness.checks._commands import mount_anew_line
 from hostprep.readiness.checks._datasets import (
     Compared,
     JudgedDataset,
@@ -61,7 +61,7 @@ def look(context: Context) -> Facts:
     }
     return Facts(
         at_once(ask, there),
-        {target: mount_line(volume) for target, volume in on.items()},
+        {target: mount_anew_line(volume, context) for target, volume in on.items()},
         look_at_damaged(context),
         frozenset(target for target, volume in on.items() if is_limited(volume, context)),
     )

@@ -11,13 +11,15 @@ from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.space import Space
-from hostprep.units import GIB, MIB, format_bytes
+from hostprep.units import GIB, MIB, format_bytes, format_count
 
 _PATH = "/dev/shm"
 # Batches are not the only thing there: NCCL keeps its buffers in /dev/shm too.
 _MARGIN = 1.25
 _RULE_OF_THUMB_BYTES = GIB
 _CONTAINER_BYTES = 64 * MIB
+# 8 workers with 2 batches of 2 tensors hold 32, beside NCCL's and semaphores.
+_LEAST_INODES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         remedy = Remedy((facts.closed,), "see who closed it; in a container, on its host")
         yield Finding(Status.FAIL, _PATH, message, remedy=remedy)
         return
+    if facts.space.inodes and facts.space.free_inodes < _LEAST_INODES:
+        yield _too_few_inodes(facts.space.free_inodes, facts.mounted)
+        return
     if facts.space.size_bytes == 0:
         yield Finding(
             Status.PASS,
@@ -94,6 +99,20 @@ def _none(over: Mount | None) -> Finding:
         ("mkdir -p /dev/shm", _mount_line("50%")),
         "until the reboot, when systemd mounts it so by itself; see what took it away",
     )
+    return Finding(Status.FAIL, _PATH, message, remedy=remedy)
+
+
+def _too_few_inodes(free: int, mounted: bool) -> Finding:
+    message = (
+        f"/dev/shm has {format_count(free, 'inode')} free, and each tensor that waits there takes"
+        " one: a worker will end with an error."
+    )
+    remedy = Remedy(
+        ("mount -o remount,nr_inodes=1m /dev/shm",),
+        "`ls /dev/shm` shows what was left there; in a container, on its host",
+    )
+    if not mounted:
+        remedy = Remedy(("df -i /dev/shm",), "remove files of the file system that it is on")
     return Finding(Status.FAIL, _PATH, message, remedy=remedy)
 
 
@@ -183,8 +202,8 @@ a rule of thumb must do: at least 1 GiB.
 **FAIL** less is free than the loader takes; or, where that is not known, not more than the 64 MiB
 that Docker gives to a container; or this user may not write there (it is read-only, or its mode is
 not 1777); or nothing is mounted there, or a later mount on `/dev` hides it, and it is no folder
-that this user may write. A plain folder, as in some sandboxes, is judged by the
-file system that it is on; one without a limit (`size=0`) passes.
+that this user may write; or fewer than 64 inodes are free. A plain folder, as in some sandboxes,
+is judged by the file system that it is on; one without a limit (`size=0`) passes.
 **WARN** it is enough, but with little room.
 
 `mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.errors import one_line
 from hostprep.host.mounts import Mount, mount_at
-from hostprep.readiness.checks._commands import aside_line, mount_line, stage_line
+from hostprep.readiness.checks._commands import aside_line, mount_anew_line, stage_line
 from hostprep.readiness.checks._sources import ask_source
 from hostprep.readiness.checks._volumes import (
     freeing_memory,
@@ -38,9 +38,9 @@ class Place:
     """A volume of the spec, and the type of what is mounted on its path, None for nothing.
 
     ``over`` was mounted over it later, on it or above it, and hides it. Where nothing is mounted,
-    ``stage`` are the lines that stage the volume's data sets, of those whose sources answer, and
-    ``names`` the first in the directory, if it is not empty: ``hostprep mount`` refuses to hide
-    them. ``limited`` and ``too_little`` are as of ``JudgedVolume``.
+    ``mount`` is the line that mounts it, ``stage`` those that stage its data sets, of those whose
+    sources answer, and ``names`` the first in the directory, if it is not empty: ``hostprep mount``
+    refuses to hide them. ``limited`` and ``too_little`` are as of ``JudgedVolume``.
     """
 
     volume: VolumeSpec
@@ -50,6 +50,7 @@ class Place:
     names: tuple[str, ...] = ()
     limited: bool = False
     too_little: str | None = None
+    mount: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def _look_at(context: Context, spec: Spec, volume: VolumeSpec) -> Place:
     )
     names, limited = _names_in(context, volume.path), is_limited(volume, context)
     too_little = too_little_memory(volume, context)
-    return Place(volume, None, over, stage, names, limited, too_little)
+    mount_line = mount_anew_line(volume, context)
+    return Place(volume, None, over, stage, names, limited, too_little, mount_line)
 
 
 def _names_in(context: Context, path: str) -> tuple[str, ...]:
@@ -153,7 +155,7 @@ def _mounting(place: Place) -> Remedy:
         return Remedy((), f"{hint} `path:` in the spec, such as /mnt/NAME")
     if place.too_little is not None:
         return freeing_memory(place.too_little)
-    lines = (mount_line(place.volume), *place.stage)
+    lines = (place.mount, *place.stage)
     apply = "`hostprep apply` mounts all volumes and stages their data sets"
     if not place.names:
         return Remedy(lines, hint_outside_of_jobs(apply, limited=place.limited))

@@ -55,6 +55,8 @@ def _judge_one(volume: JudgedVolume, size_bytes: int) -> Finding:
 
 
 def _who_differs(volume: JudgedVolume, size_bytes: int) -> str:
+    if volume.foreign:
+        return "it is not the one that hostprep or its line in fstab mounted"
     line_bytes = None if volume.line is None else volume.line.size_bytes
     if line_bytes is None:
         return "fstab says nothing of it"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hostprep.dataclass import dataclass
-from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY, mount_line
-from hostprep.readiness.checks._datasets import judged_datasets
+from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY, mount_anew_line
+from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets
 from hostprep.readiness.checks._volumes import (
     JudgedVolume,
     judged_volumes,
@@ -17,6 +17,7 @@ from hostprep.readiness.checks._volumes import (
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
+from hostprep.spec.feeding import holder_of, staged_before
 
 _SINCE = (6, 4)
 
@@ -52,20 +53,33 @@ def look(context: Context) -> Facts:
     release = (context.read("proc/sys/kernel/osrelease") or "").strip()
     cures: dict[str, tuple[str, ...]] = {}
     if swap_active and context.spec is not None:
-        datasets = judged_datasets(context)
+        datasets, live = judged_datasets(context), {each.spec: each.live for each in volumes or ()}
         for volume in context.spec.volumes:
-            there = [each for each in datasets if each.target.startswith(volume.path + "/")]
+            there = _feeders_first(
+                [each for each in datasets if each.target.startswith(volume.path + "/")]
+            )
             lines = [line for each in there for line in each.staging().commands]
             if len(lines) == len(there):  # else one would be lost, as its source is not there
                 cures[volume.path] = (
                     *(f"hostprep unstage {quote(each.target)}" for each in there if each.is_there),
                     f"hostprep unmount {quote(volume.path)}",
-                    mount_line(volume),
+                    mount_anew_line(volume, context, live.get(volume)),
                     *lines,
                 )
     sums = {each.spec.path: too_little_memory(each.spec, context, anew=True) for each in lacking}
     too_little = {path: told for path, told in sums.items() if told is not None}
     return Facts(volumes, swap_active, known, release, cures, too_little)
+
+
+def _feeders_first(datasets: Sequence[JudgedDataset]) -> list[JudgedDataset]:
+    """Return data sets in the order in which they can be staged, all of them gone before.
+
+    That is theirs, but for one whose source lies in another's copy.
+    """
+    targets = {each.target: index for index, each in enumerate(datasets)}
+    feeders = [holder_of(each.origin.real or each.source, targets) for each in datasets]
+    order = sorted(range(len(datasets)), key=lambda index: len(staged_before(index, feeders)))
+    return [datasets[index] for index in order]
 
 
 def _lacks(volume: JudgedVolume) -> bool:
@@ -127,6 +141,8 @@ def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
 
 def _mounting_anew(volume: JudgedVolume, facts: Facts) -> Remedy:
     path = volume.spec.path
+    if volume.foreign:
+        return volume.left_alone()
     if path in facts.too_little:
         return Remedy(
             ("hostprep status", WHO_TAKES_MEMORY),

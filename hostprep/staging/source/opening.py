@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -31,6 +32,7 @@ from hostprep.host.mounts import (
 )
 from hostprep.spec.names import name_problem
 from hostprep.staging.observer import Observer
+from hostprep.system.links import leads_in_circle
 from hostprep.system.trees import DIRECTORY_FLAGS
 
 # `findmnt -T` says nothing of a path that is not there.
@@ -81,7 +83,8 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
             "name the directory that holds it",
         ) from None
     except OSError as error:
-        advice = reading_hint(error) if failed_by_host(error) else None
+        told = failed_by_host(error) or error.errno == errno.ELOOP
+        advice = reading_hint(error) if told else None
         if isinstance(error, PermissionError):
             advice = "run it as one who may read it"
             if os.geteuid() == 0:
@@ -105,6 +108,8 @@ def _open_resolved(path: str) -> int:
                 below = os.open(part, _ON_THE_WAY, dir_fd=above)
             except NotADirectoryError:
                 if stat.S_ISLNK(os.stat(part, dir_fd=above, follow_symlinks=False).st_mode):
+                    if leads_in_circle(path):  # which has no path without symlinks
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
                     raise Refused(
                         f"{part!r} on the way to the source {path} is a symlink, and was none a"
                         " moment ago: what it leads to may be another's; nothing was changed.",

@@ -11,6 +11,7 @@ from hostprep.converging.model import Kind, ObjectPlan
 from hostprep.converging.volumes import Freed, Need, VolumeTask, plan_volumes, wanted_size
 from hostprep.errors import HostprepError, UsageError
 from hostprep.staging.observer import Silent
+from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB, MIB, PAGE_BYTES
 from hostprep.volumes.apply import Overtaken
 from hostprep.volumes.facts import VolumeFacts
@@ -141,6 +142,24 @@ def test_one_that_is_mounted_anew_is_as_its_line_where_the_spec_leaves_it_open()
     plan = only(plan_volumes([look("8G", replace(fresh(PATH), fstab=line))], {}))
     assert any("mode=1770,uid=7,gid=0" in change.action for change in plan.changes)
     assert all(change.kind is not Kind.FSTAB for change in plan.changes)
+
+
+@pytest.mark.parametrize(
+    ("said", "takes", "comes"),
+    [
+        ("huge=always,", True, "huge=always"),
+        ("", True, None),  # which is never, as hostprep writes it
+        ("huge=always,", False, None),
+    ],
+)
+def test_so_is_it_of_huge_pages_where_the_kernel_takes_them(
+    said: str, takes: bool, comes: str | None
+) -> None:
+    line = (mounted(PATH, 8 * GIB).fstab or b"").replace(b"huge=within_size,", said.encode(), 1)
+    facts = replace(fresh(PATH), fstab=line, support=TmpfsSupport(noswap=True, huge=takes))
+    _, done, *rest = only(plan_volumes([look("8G", facts)], {})).changes
+    assert comes in done.action if comes else "huge=" not in done.action
+    assert bool(rest) is not takes, "the line stays as it is"
 
 
 def test_none_lies_in_a_volume_that_its_line_is_going_to_give_away() -> None:

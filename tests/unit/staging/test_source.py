@@ -234,3 +234,13 @@ def test_a_share_whose_server_goes_by_who_reads_is_warned_of(
     covered = parse_mountinfo(b"23 22 0:41 / /mnt/nas rw - tmpfs x rw\n")
     monkeypatch.setattr(opening, "read_mounts", lambda: (*mounts, *covered))
     assert admission_warning("/mnt/nas/birds") is None and admission_warning("/mnt") is None
+
+
+def test_symlinks_that_lead_in_a_circle_were_not_laid_a_moment_ago(tmp_path: Path) -> None:
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    for path in (tmp_path / "there", tmp_path / "back/below"):
+        with pytest.raises(HostprepError) as told, open_source(str(path), resolved=True):
+            pass
+        assert "Too many levels of symbolic links" in told.value.message
+        assert told.value.hint is not None and "in a circle" in told.value.hint

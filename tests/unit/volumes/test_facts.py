@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from hostprep.volumes.model import LiveVolume, VolumeRequest
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, write_record
 from hostprep.volumes.removal import UnmountRequest, plan_unmount
+from hostprep.volumes.settings import line_settings
 from tests.unit.volumes.made import fresh, live_volume
 
 PATH = "/mnt/hostprep-none"
@@ -99,6 +102,24 @@ def test_a_line_of_others_for_the_same_place_is_known() -> None:
     assert found is not None and found.line_number == 2
     assert replace(fresh(PATH), fstab=LINE).foreign_fstab_entry is None
     assert replace(fresh(PATH), fstab=None).foreign_fstab_entry is None
+
+
+@pytest.mark.parametrize(
+    ("said", "mode", "uid", "gid"),
+    [
+        ("uid=daemon,gid=adm", None, pwd.getpwnam("daemon").pw_uid, grp.getgrnam("adm").gr_gid),
+        ("mode=1770,gid=7,uid=daemon", 0o1770, pwd.getpwnam("daemon").pw_uid, 7),
+        ("uid=nobody-of-that-name,mode=888", None, None, None),
+        ("mode=0100755", 0o755, None, None),  # as stat(1) tells it: the kernel takes what it is of
+    ],
+)
+def test_what_a_line_says_is_what_a_boot_makes_of_it(
+    said: str, mode: int | None, uid: int | None, gid: int | None, root: Path, own_state: Path
+) -> None:
+    line = set_volume(b"", path=PATH, options=("size=1g",)).replace(b"size=1g", said.encode())
+    (own_state / "fstab").write_bytes(line)
+    found = line_settings(gather(PATH, root))
+    assert (found.mode, found.uid, found.gid) == (mode, uid, gid)
 
 
 @pytest.mark.parametrize(("uid", "known"), [(0, True), (1000, None)])

@@ -19,6 +19,7 @@ from hostprep.volumes.paths import (
     make_dirs,
     place_refusal,
     remove_dirs,
+    symlink_refusal,
 )
 
 
@@ -157,3 +158,14 @@ def test_whose_a_folder_is_may_be_unknown(tmp_path: Path, monkeypatch: pytest.Mo
     if os.geteuid() == 0:
         os.chown(tmp_path, 65534, -1)
         assert of_unknown()
+
+
+def test_of_a_link_to_itself_nobody_is_told_to_name_where_it_leads(tmp_path: Path) -> None:
+    link = tmp_path / "volume"
+    link.symlink_to("volume")
+    for path in (link, link / "below"):
+        hint = symlink_refusal(str(path), str(link)).hint
+        assert hint is not None and hint.startswith("it leads back to itself")
+    link.unlink()
+    link.symlink_to("/mnt/other")
+    assert "it leads to /mnt/other" in (symlink_refusal(str(link), str(link)).hint or "")
