@@ -204,9 +204,19 @@ class _Shown(NamedTuple):
 
 
 def _show(shown: _Shown, form: Format, *, as_json: bool, output: str | None) -> None:
-    """Write the format into the file and print the text; without a file print the format."""
+    """Write the format into the file and print the text; without a file print the format.
+
+    Where the file cannot be had, what was found is told all the same.
+    """
     if output is not None:
-        _write(Path(output), _in_form(shown, form), shown.fields["verdict"])
+        try:
+            _write(Path(output), _in_form(shown, form), shown.fields["verdict"])
+        except HostprepError as error:
+            if as_json or form is Format.JSON:  # stdout has one document, and that is the error's
+                error.beside = shown.fields
+            else:
+                emit_text(shown.text(wants_colour(sys.stdout)))
+            raise
     if as_json or (form is Format.JSON and output is None):
         emit_json(shown.name, shown.fields)
     elif form is Format.TEXT or output is not None:
@@ -242,6 +252,9 @@ def _write(path: Path, text: str, verdict: str) -> None:
             f"the report cannot be written to {path}: {error.strerror}; the verdict is {verdict}.",
             writing_hint(error, "name another file"),
         ) from None
+    except HostprepError as error:
+        error.message += f" The verdict is {verdict}."
+        raise
     say(printable(f"the verdict is {verdict}; the report is in {path}"))
 
 
