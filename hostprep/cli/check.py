@@ -23,6 +23,7 @@ from hostprep.cli.output import (
 )
 from hostprep.errors import HostprepError, UsageError
 from hostprep.readiness.formats import Format, render
+from hostprep.system.following import followed
 
 if TYPE_CHECKING:
     from hostprep.readiness.context import Context
@@ -170,8 +171,8 @@ def _refuse_files(output: str | None, *, baseline: str | None, save_baseline: st
         )
     for file in filter(None, (output, save_baseline)):
         _refuse_unwritable(file)
-    kept = {os.path.realpath(file) for file in (baseline, save_baseline) if file}
-    if output is not None and os.path.realpath(output) in kept:
+    kept = {followed(file) for file in (baseline, save_baseline) if file}
+    if output is not None and followed(output) in kept:
         raise UsageError(
             f"--output would write over the baseline {output}.", "name another file for the report"
         )

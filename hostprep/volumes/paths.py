@@ -13,6 +13,7 @@ from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
 from hostprep.system.accounts import has_acl
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.following import followed
 from hostprep.system.trees import DIRECTORY_FLAGS
 
 _NAMES_SHOWN = 5
@@ -206,7 +207,7 @@ def symlink_refusal(path: str, symlink: str) -> Refused:
     """Return why nothing is done at ``path``, on the way to which there is a symlink."""
     return Refused(
         f"{symlink} is a symbolic link; nothing was changed.",
-        f"it leads to {os.path.realpath(path)}: name that instead, if it is what you mean",
+        f"it leads to {followed(path)}: name that instead, if it is what you mean",
     )
 
 
