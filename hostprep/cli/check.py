@@ -23,6 +23,7 @@ from hostprep.cli.output import (
 )
 from hostprep.errors import HostprepError, UsageError
 from hostprep.readiness.formats import Format, render
+from hostprep.system.following import followed
 
 if TYPE_CHECKING:
     from hostprep.readiness.context import Context
@@ -170,8 +171,8 @@ def _refuse_files(output: str | None, *, baseline: str | None, save_baseline: st
         )
     for file in filter(None, (output, save_baseline)):
         _refuse_unwritable(file)
-    kept = {os.path.realpath(file) for file in (baseline, save_baseline) if file}
-    if output is not None and os.path.realpath(output) in kept:
+    kept = {followed(file) for file in (baseline, save_baseline) if file}
+    if output is not None and followed(output) in kept:
         raise UsageError(
             f"--output would write over the baseline {output}.", "name another file for the report"
         )
@@ -204,9 +205,19 @@ class _Shown(NamedTuple):
 
 
 def _show(shown: _Shown, form: Format, *, as_json: bool, output: str | None) -> None:
-    """Write the format into the file and print the text; without a file print the format."""
+    """Write the format into the file and print the text; without a file print the format.
+
+    Where the file cannot be had, what was found is told all the same.
+    """
     if output is not None:
-        _write(Path(output), _in_form(shown, form), shown.fields["verdict"])
+        try:
+            _write(Path(output), _in_form(shown, form), shown.fields["verdict"])
+        except HostprepError as error:
+            if as_json or form is Format.JSON:  # stdout has one document, and that is the error's
+                error.beside = shown.fields
+            else:
+                emit_text(shown.text(wants_colour(sys.stdout)))
+            raise
     if as_json or (form is Format.JSON and output is None):
         emit_json(shown.name, shown.fields)
     elif form is Format.TEXT or output is not None:
@@ -242,6 +253,9 @@ def _write(path: Path, text: str, verdict: str) -> None:
             f"the report cannot be written to {path}: {error.strerror}; the verdict is {verdict}.",
             writing_hint(error, "name another file"),
         ) from None
+    except HostprepError as error:
+        error.message += f" The verdict is {verdict}."
+        raise
     say(printable(f"the verdict is {verdict}; the report is in {path}"))
 
 

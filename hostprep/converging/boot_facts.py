@@ -27,6 +27,7 @@ from hostprep.staging.target.place import standing_directory
 from hostprep.system.accounts import has_acl
 from hostprep.system.acls import ACCESS_ACL
 from hostprep.system.files import FileSnapshot, read_snapshot
+from hostprep.system.following import followed
 from hostprep.system.links import real_path
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.system.unit_commands import UnitSetting
@@ -230,7 +231,7 @@ def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool |
     if feeder is not None and feeder.volume is not None:
         return feeder.volume, False
     if feeder is not None and not os.path.lexists(source):
-        source = standing_directory(os.path.realpath(feeder.parent))
+        source = standing_directory(followed(feeder.parent))
     try:
         storage = locate(source)
     except HostprepError:  # not there now
@@ -250,7 +251,7 @@ def _automounters(source: str) -> list[str]:
 
 def _writer(program: str) -> str | None:
     """Say who but root could exchange the program, by its path as it is called or its real one."""
-    called, path = Path(os.path.abspath(program)), Path(os.path.realpath(program))
+    called, path = Path(os.path.abspath(program)), Path(followed(program))
     for each in dict.fromkeys((*reversed(called.parents), *reversed(path.parents), path)):
         try:
             status = each.stat()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 from collections.abc import Mapping
+from enum import Enum, auto
 
 from hostprep.converging.dataset_words import (
     MOST_NAMED,
@@ -36,6 +38,8 @@ from hostprep.staging.untouched import readers_of_names
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.links import real_path
 from hostprep.units import format_count
+
+_MOST_LINKS = 40  # as many as the kernel follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,17 @@ class Looker:
         spec, parent, source = look.spec, os.path.dirname(look.target), look.source
         try:
             origin = real_path(_origin(look, feeder))
-            if lies_in(origin, feeder.origin):  # by symlinks that the copy will have as well
-                source = feeder.target + origin.removeprefix(feeder.origin)
-                look = dataclasses.replace(look, source=source)
+            way = _way_of_links(_origin(look, feeder), feeder.origin)
+            if way is _Way.OUT:
+                raise Refused(
+                    f"the source {source} is of the copy of {feeder.spec.name}, out of which a"
+                    f" symlink leads, as out of what that is copied from, to {origin}; nothing was"
+                    " changed.",
+                    f"name what is meant as its `source`: {shlex.quote(origin)}, for instance",
+                )
+            same = way is _Way.ABSOLUTE or not lies_in(origin, feeder.origin)
+            source = origin if same else feeder.target + origin.removeprefix(feeder.origin)
+            look = dataclasses.replace(look, source=source)
             kept = load_record(spec.name, look.target)
             # Of one that was cut short as well; but before it was published none of it lies there.
             mine = kept is not None and kept.source == source and kept.phase != "copying"
@@ -148,6 +160,36 @@ def _origin(look: DatasetLook, feeder: DatasetLook) -> str:
     """Return what the source of one that ``feeder`` feeds will be the copy of."""
     assert look.source is not None and feeder.origin is not None
     return feeder.origin + look.source.removeprefix(feeder.target)
+
+
+class _Way(Enum):
+    """How symlinks lead on in a tree: to what they will lead to in a copy of it, or not."""
+
+    INSIDE = auto()
+    OUT = auto()  # to what lies beside it, so of a copy to what lies beside that
+    ABSOLUTE = auto()  # of a copy to the same as of the tree itself
+
+
+def _way_of_links(path: str, origin: str) -> _Way:
+    """Return how a path below ``origin``, which is without symlinks, goes by those in it."""
+    here, pending, links = origin, path.removeprefix(origin).split("/")[::-1], 0
+    while pending and links <= _MOST_LINKS:
+        name = pending.pop()
+        if name in ("", os.curdir):
+            continue
+        there = os.path.dirname(here) if name == os.pardir else os.path.join(here, name)
+        if not lies_in(there, origin):
+            return _Way.OUT
+        try:
+            leads_to = os.readlink(there)
+        except OSError:  # no link, or who opens it tells why
+            here = there
+            continue
+        if leads_to.startswith("/"):
+            return _Way.ABSOLUTE
+        links += 1
+        pending += leads_to.split("/")[::-1]
+    return _Way.INSIDE
 
 
 def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> DatasetLook:

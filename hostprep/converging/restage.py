@@ -38,6 +38,7 @@ from hostprep.staging.record.readers import ALL, readers_of
 from hostprep.staging.record.records import folder, load_record
 from hostprep.staging.shortfall import cure_of, shortfall_of
 from hostprep.staging.stage import carry_out
+from hostprep.system.following import followed
 from hostprep.system.locks import lock
 from hostprep.units import PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts, gather
@@ -115,7 +116,7 @@ def check_places(record: BootRecord, again: str) -> None:
             )
         raise Refused(f"its source {record.source} is not there; nothing was staged.", mended)
     now = f"if it is meant so, `hostprep apply` records it; otherwise mend it, then {again}"
-    if (real := os.path.realpath(record.source)) != record.source:
+    if (real := followed(record.source)) != record.source:
         raise Refused(f"its source {record.source} leads to {real}; nothing was staged.", now)
     # Through the kernel's own number of the mount.
     lies_on = locate(record.source).mount
@@ -157,10 +158,10 @@ def _check_filled(record: BootRecord, again: str) -> None:
 
 
 def _check_target(record: BootRecord, now: str) -> None:
-    if (real := os.path.realpath(record.parent)) != record.parent:
+    if (real := followed(record.parent)) != record.parent:
         raise Refused(f"its target {record.parent} leads to {real}; nothing was staged.", now)
     if record.volume is None:
-        mount = mount_containing(os.path.realpath(record.parent), read_mounts())
+        mount = mount_containing(followed(record.parent), read_mounts())
         if mount is None or mount.target != record.target_mount:
             where = "nowhere" if mount is None else mount.target
             raise Refused(

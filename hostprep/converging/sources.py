@@ -18,6 +18,7 @@ from hostprep.staging.record.records import load_record
 from hostprep.staging.source.opening import MISSING_HINT
 from hostprep.staging.status import dataset_status
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
+from hostprep.system.following import followed
 from hostprep.system.links import real_path
 from hostprep.units import format_seconds
 
@@ -108,13 +109,13 @@ def kept_target(spec: DatasetSpec) -> str | None:
     """
 
     def ask() -> str | None:
-        parent = spec.volume or os.path.realpath(spec.parent)
+        parent = spec.volume or followed(spec.parent)
         target = f"{parent.rstrip('/')}/{spec.name}"
         record = load_record(spec.name, target)
         if record is None or dataset_status(record).state != "staged":
             return None
         # To resolve a path may hang as well; one that is without symlinks needs it not.
-        same = record.source == spec.source or record.source == os.path.realpath(spec.source)
+        same = record.source == spec.source or record.source == followed(spec.source)
         of_this_boot = record.volume is None or record.boot_id == boot_id()
         return target if same and of_this_boot else None
 

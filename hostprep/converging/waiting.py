@@ -24,6 +24,7 @@ from hostprep.staging.record.records import (
     load_record,
 )
 from hostprep.staging.status import DatasetStatus, dataset_status
+from hostprep.system.following import followed
 from hostprep.units import format_count
 
 _POLL_SECONDS = 0.5
@@ -137,7 +138,7 @@ def _find(word: str, *, may_come: bool) -> _Known:
         word = os.path.abspath(word)
         above, last = os.path.split(word)
         # Or by a symlink above it, of which no record tells.
-        for path in (word, os.path.join(os.path.realpath(above), last)):
+        for path in (word, os.path.join(followed(above), last)):
             if meant := found.get(path):
                 return meant
     named = [each for each in found.values() if each.name == word]

@@ -16,6 +16,7 @@ from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.system.files import new_file_obstacle
+from hostprep.system.following import followed
 from hostprep.system.state import (
     cannot_lock,
     cannot_remember,
@@ -110,7 +111,7 @@ def unwritable(directory: Path) -> str | None:
     if not place.is_dir():
         return f"{place} is no directory"
     try:
-        mount = mount_containing(os.path.realpath(place), read_mounts())
+        mount = mount_containing(followed(place), read_mounts())
     except (OSError, HostprepError) as error:
         return f"{place} cannot be looked at: {getattr(error, 'strerror', None) or error}"
     if mount is not None and mount.fstype in MADE_UP:

@@ -24,6 +24,7 @@ from hostprep.host.block_device import (
 from hostprep.host.mounts import Mount, mount_containing, mount_of, read_mounts
 from hostprep.host.reading import read_lines
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.following import followed
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs",
                       "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
@@ -113,7 +114,7 @@ def _real(path: str, mounts: Iterable[Mount]) -> tuple[str, Mount | None]:
 
     The longest mount point is only second best: a later mount may cover it.
     """
-    real = os.path.realpath(path)
+    real = followed(path)
     try:
         # The dot makes an automounter mount; a plain O_PATH open would stop at its empty folder.
         descriptor = os.open(os.path.join(real, ".") if os.path.isdir(real) else real, os.O_PATH)

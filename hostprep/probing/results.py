@@ -30,6 +30,7 @@ from hostprep.probing.model import (
     Target,
 )
 from hostprep.probing.received import is_whole
+from hostprep.system.following import followed
 from hostprep.system.kept import of_this_host, parse_kept, read_kept, this_host, unreadable
 from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
@@ -232,7 +233,7 @@ def load(path_or_id: str) -> dict[str, Any]:
             return _read(file)
     named = os.path.abspath(path_or_id)
     # Kept under the name that the folder really has, as it was measured.
-    for wanted in dict.fromkeys((named, os.path.realpath(named))):
+    for wanted in dict.fromkeys((named, followed(named))):
         for result in newest_first():
             if result.get("path") == wanted:
                 return result

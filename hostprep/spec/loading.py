@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hostprep.spec.finding import read_spec_bytes
 from hostprep.spec.model import Spec
+from hostprep.system.following import followed
 
 
 def load_spec(path: Path, *, named: bool = False) -> Spec:
@@ -18,7 +19,7 @@ def load_spec(path: Path, *, named: bool = False) -> Spec:
     """
     content = read_spec_bytes(path, named=named)
     # Relative to the folder in which it was found, also where it is a link to a shared file.
-    folder = os.path.realpath(path.parent)
+    folder = followed(path.parent)
     return parse_spec(content, shown_path=str(path), path=os.path.join(folder, path.name))
 
 

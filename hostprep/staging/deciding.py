@@ -48,6 +48,7 @@ from hostprep.staging.target.place import (
     unmounted_refusal,
 )
 from hostprep.staging.target.private import TREE, journals_in, look
+from hostprep.system.following import followed
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible
@@ -173,7 +174,7 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
     """Return a descriptor of the directory that data sets lie in, None before it is there."""
     volume, mounts = None, read_mounts()
     if request.volume_size_bytes is not None:
-        volume = mount_containing(os.path.realpath(request.parent), mounts)
+        volume = mount_containing(followed(request.parent), mounts)
         if volume is None or volume.target != request.parent or volume.fstype != "tmpfs":
             return None
     try:

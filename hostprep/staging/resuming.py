@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from hostprep.host.block import IN_MEMORY
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.model import StageRequest, Verify
+from hostprep.system.following import followed
 
 GOES_ON = "it goes on with what was copied"
 NEXT_BEGINS_ANEW = {
@@ -48,5 +47,5 @@ def run_again(then: str | None) -> str:
 
 def is_in_ram(path: str) -> bool:
     """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
-    mount = mount_containing(os.path.realpath(path), read_mounts())
+    mount = mount_containing(followed(path), read_mounts())
     return mount is not None and mount.fstype in IN_MEMORY

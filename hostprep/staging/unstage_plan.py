@@ -30,6 +30,7 @@ from hostprep.staging.target.place import (
 )
 from hostprep.staging.target.private import is_there
 from hostprep.staging.target.strangers import may_be_elsewhere
+from hostprep.system.following import followed
 from hostprep.units import format_count
 from hostprep.volumes.facts import check_in_reach, check_in_sight, gather
 from hostprep.volumes.model import Step
@@ -90,7 +91,7 @@ def find_record(name_or_path: str) -> Record:
     check_record(name_or_path, path)
     if "/" in name_or_path:  # or by a symlink above it, of which no record tells
         above, last = os.path.split(path)
-        by_link = os.path.join(os.path.realpath(above), last)
+        by_link = os.path.join(followed(above), last)
         for record in records:
             if record.target == by_link:
                 return record

@@ -17,8 +17,10 @@ from hostprep.system.descriptors import closing_fd
 MOST_LINKS = 40  # as many as the kernel follows
 _ANYBODYS = stat.S_ISVTX | stat.S_IWOTH
 _NOBODYS_GROUP = 65534
-# For a server that has to say whether it lets somebody in; that it answers was seen before.
-_PATIENCE_SECONDS = 10.0
+# For a server that has to say whether it lets somebody in; that it answers was seen before. Less
+# than those wait who have all this asked by a child: killed with its own question open, it would
+# leave behind whom a user has stopped, and nobody would say why there was no answer.
+_PATIENCE_SECONDS = 6.0
 _LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = _LINK | os.O_DIRECTORY
 

@@ -16,6 +16,7 @@ from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import in_words
 from hostprep.system.accounts import owner_of
 from hostprep.system.files import replacing_refusal
+from hostprep.system.following import followed
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
@@ -247,7 +248,7 @@ def aliases(path: str, fstab: bytes) -> frozenset[str]:
         if entry.target.startswith("/")
         and os.path.basename(entry.simple_target) == name
         and entry.simple_target != path
-        and os.path.realpath(os.path.dirname(entry.simple_target)) == parent
+        and followed(os.path.dirname(entry.simple_target)) == parent
     )
 
 

@@ -13,6 +13,7 @@ from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
 from hostprep.system.accounts import has_acl
 from hostprep.system.descriptors import closing_fd
+from hostprep.system.following import followed
 from hostprep.system.links import leads_in_circle
 from hostprep.system.trees import DIRECTORY_FLAGS
 
@@ -205,9 +206,9 @@ def place_refusal(path: str, place: Place) -> Refused | None:
 
 def symlink_refusal(path: str, symlink: str) -> Refused:
     """Return why nothing is done at ``path``, on the way to which there is a symlink."""
-    hint = f"it leads to {os.path.realpath(path)}: name that instead, if it is what you mean"
-    if leads_in_circle(path):
-        hint = "it leads back to itself, and nowhere: name a directory instead"
+    hint = "it leads back to itself, and nowhere: name a directory instead"
+    if not leads_in_circle(path):
+        hint = f"it leads to {followed(path)}: name that instead, if it is what you mean"
     return Refused(f"{symlink} is a symbolic link; nothing was changed.", hint)
 
 

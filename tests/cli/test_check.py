@@ -317,6 +317,29 @@ def test_to_name_no_check_is_a_mistake_and_not_to_name_all() -> None:
     assert hostprep(*SHM_ALONE, "--skip", "").returncode == 0
 
 
+def test_what_was_found_is_told_though_no_file_is_there_for_it() -> None:
+    shm(TOO_MUCH)
+    done = hostprep(*SHM_ALONE, "--format", "html", "--output", "/dev/full")
+    assert done.returncode == 1 and "HP020" in done.stdout and "<" not in done.stdout
+    for form in (["--json"], ["--format", "json"]):
+        done = hostprep(*SHM_ALONE, *form, "--output", "/dev/full")
+        found = document(done)
+        assert done.returncode == 1 and "no space" in found["error"]["message"].lower()
+        assert not found["ok"] and found["verdict"] == "FAIL"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+def test_a_refused_file_does_not_keep_the_verdict_back() -> None:
+    shm(TOO_MUCH)
+    os.mkdir("all")
+    os.chmod("all", 0o1777)
+    os.symlink("/root", "all/way")
+    os.chown("all/way", 65534, -1, follow_symlinks=False)
+    done = hostprep(*SHM_ALONE, "--output", "all/way/report")
+    assert done.returncode == 5 and "HP020" in done.stdout
+    assert "Nothing was changed. The verdict is FAIL.\n" in done.stderr
+
+
 def test_what_got_worse_since_a_baseline() -> None:
     shm(ENOUGH)
     assert hostprep(*SHM_ALONE, "--save-baseline", "base.json").returncode == 0

@@ -85,6 +85,29 @@ def test_a_link_in_the_source_leads_to_what_it_will_in_the_copy(chain: Chain) ->
     assert plan(spec)["changes"] == []
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_absolute_link_there_leads_to_the_same_from_the_copy(chain: Chain, inside: bool) -> None:
+    beside = make_source(chain.root / "beside", directories=1, files=5)
+    meant = chain.source / "class-0" if inside else beside
+    spec = chained_by_link(chain, meant)
+    assert datasets(apply(spec), "done") == ["one", "linked"]
+    assert names(chain.root / "disk/linked") == names(meant)
+    assert plan(spec)["changes"] == []
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_link_out_of_the_source_is_refused_since_none_knows_what_is_beside_the_copy(
+    chain: Chain, inside: bool
+) -> None:
+    beside = make_source(chain.root / "beside", directories=1, files=5)
+    meant = chain.source / "class-0" if inside else beside
+    # Also out of it, and in again by its name, which the copy does not have.
+    spec = chained_by_link(chain, f"../{meant.relative_to(chain.root)}")
+    planned = run_hostprep("plan", str(spec))
+    assert planned.returncode == 5
+    assert "out of which a symlink leads" in planned.stderr and str(meant) in planned.stderr
+
+
 def test_a_users_link_there_is_judged_before_what_it_leads_to_is_read(chain: Chain) -> None:
     closed = make_source(chain.root / "closed", directories=1, files=5)
     closed.chmod(0o700)

@@ -10,6 +10,7 @@ from hostprep.dataclass import dataclass
 from hostprep.host.fscrypt import locked_out
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Level
+from hostprep.system.following import followed
 
 # Of the 2.5 s of a quick check; comparing takes the rest.
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
@@ -35,7 +36,7 @@ def ask_source(context: Context, source: str) -> Origin:
 
     def question() -> dict[str, Any]:
         try:
-            real = os.path.realpath(source)
+            real = followed(source)
             with os.scandir(source) as entries:
                 state = "empty" if next(entries, None) is None else "fine"
             found = {"state": state, "real": real}
@@ -81,7 +82,7 @@ def ask_way(context: Context, path: str) -> Way:
         try:
             real = os.path.realpath(below, strict=True)
         except OSError as error:
-            real = os.path.realpath(below)
+            real = followed(below)
             if isinstance(error, PermissionError):
                 closed = os.path.dirname(str(error.filename))
         if root != Path("/") and Path(real).is_relative_to(root):

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from hostprep.system.forking import NoProcess, fork
+from hostprep.system.forking import fork
 from hostprep.system.interruption import INTERRUPTIONS
 
 # What a worker ends with that got no memory: the kernel killed nobody, a limit refused it.
@@ -69,22 +69,25 @@ class Child:
         their_reader, self._writer = os.pipe()
         self._reader, their_writer = os.pipe()
         os.set_blocking(self._writer, False)
-        # A signal must not meet the child while it still has our handlers, see serving.serve.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
-            self.pid = fork()
-            if self.pid == 0:
-                # Its siblings' pipes, held open, would hide that they closed.
-                for child in (*siblings, self):
-                    child.close()
-                _run(main, Channel(their_reader, their_writer))
-        except NoProcess:
+            try:
+                # A signal must not meet the child while it still has our handlers, see
+                # serving.serve. One that comes just before is raised by this very call.
+                signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
+                self.pid = fork()
+                if self.pid == 0:
+                    # Its siblings' pipes, held open, would hide that they closed.
+                    for child in (*siblings, self):
+                        child.close()
+                    _run(main, Channel(their_reader, their_writer))
+            finally:
+                os.close(their_reader)
+                os.close(their_writer)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        except BaseException:  # nobody has this to close it; without its pipes a child ends
             self.close()
             raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            os.close(their_reader)
-            os.close(their_writer)
         self.in_flight = 0
         self.at_once = 1
         self.exit_code: int | None = None

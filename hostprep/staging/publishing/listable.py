@@ -22,6 +22,7 @@ from hostprep.staging.record.readers import (
     who_may_here,
 )
 from hostprep.staging.source.scan import Scan
+from hostprep.system.following import followed
 
 # A look takes 5 us or more: of a folder for each sample it would be a tenth of the whole run. They
 # have the modes of their sources, and an ACL that says less is mostly one for all that is below.
@@ -51,7 +52,7 @@ def _one_by_one(scan: Scan, tree_fd: int | None, parent: str) -> Iterator[Reader
     folders = (entry for path, entry in scan.directories.items() if path in holding)
     for mode, uid, gid in {(entry.mode, entry.uid, entry.gid) for entry in folders}:
         yield who_may(LIST, mode, uid, gid)
-    above = Path(os.path.realpath(parent))
+    above = Path(followed(parent))
     for folder in (above, *above.parents):
         yield _on_target(PASS, str(folder))
     if tree_fd is not None:

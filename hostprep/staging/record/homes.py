@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import Mount, mount_containing, read_mounts
+from hostprep.system.following import followed
 from hostprep.system.state import host_state_dir, state_dir
 
 _FUSE_SERVERS = frozenset(
@@ -44,8 +45,8 @@ def shared_home(target: str) -> Mount | None:
     if host_state_dir() is None:
         return None
     mounts = read_mounts()
-    home = mount_containing(os.path.realpath(state_dir()), mounts)
-    place = mount_containing(os.path.realpath(os.path.dirname(target)), mounts)
+    home = mount_containing(followed(state_dir()), mounts)
+    place = mount_containing(followed(os.path.dirname(target)), mounts)
     if home is None or place is None or is_remote(place):
         return None
     served_by_program = home.fstype.startswith("fuse")  # which may be a disk, encrypted

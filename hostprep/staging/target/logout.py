@@ -17,6 +17,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import lies_in
 from hostprep.staging.record.records import Record
+from hostprep.system.following import followed
 from hostprep.system.run import run
 
 _SHARED = "/dev/shm"
@@ -35,7 +36,7 @@ def logout_warning(parent: str, owners: Callable[[], Iterable[int]]) -> str | No
     what root stages ``owners`` tells the user ids.
     """
     uid = os.geteuid()
-    place = os.path.realpath(parent)
+    place = followed(parent)
     if uid == 0:
         return _told_to_root(place, owners)
     if uid <= _LAST_SYSTEM_UID:
@@ -98,7 +99,7 @@ def _with_account(users: Iterable[int]) -> Iterator[tuple[int, str]]:
 
 def may_be_cleared(record: Record) -> str | None:
     """Say what copies that are gone may have gone with; None where they do not by themselves."""
-    place = os.path.realpath(os.path.dirname(record.target))
+    place = followed(os.path.dirname(record.target))
     if record.boot_id != boot_id() or not lies_in(place, _SHARED):
         return None
     return (

@@ -31,6 +31,7 @@ from hostprep.staging.target.apart import open_standing, origin_of
 from hostprep.staging.target.owned import private_name
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.files import new_file_obstacle
+from hostprep.system.following import followed
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
 
@@ -128,7 +129,7 @@ def check_bare(target: str) -> None:
     the source itself.
     """
     parent, name = os.path.split(target)
-    real = os.path.realpath(parent)
+    real = followed(parent)
     places = tuple(os.path.join(real, each) for each in (name, private_name(name)))
     for mount in read_mounts():
         if any(f"{mount.target}/".startswith(f"{place}/") for place in places):

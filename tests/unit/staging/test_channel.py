@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -81,6 +81,36 @@ def test_a_child_that_hangs_is_not_waited_for() -> None:
     child.kill(signal.SIGKILL)
     assert child.join(60)
     child.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_ctrl_c_while_it_is_started_leaves_nothing(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a mask that keeps the next one out, nor pipes for which a child would stay."""
+    fork, mask = os.fork, signal.pthread_sigmask
+
+    def forked() -> int:
+        child = fork()
+        if child and when == "after":
+            signal.raise_signal(signal.SIGINT)
+        return child
+
+    def masked(how: signal.Signals, numbers: Iterable[int]) -> set[int | signal.Signals]:
+        found = mask(how, numbers)
+        if how == signal.SIG_BLOCK and numbers and when == "before":
+            raise KeyboardInterrupt  # as the call itself does, of one that came before it
+        return found
+
+    opened = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(signal, "pthread_sigmask", masked)
+    monkeypatch.setattr(os, "fork", forked)
+    with pytest.raises(KeyboardInterrupt):
+        Child(echo, [])
+    assert mask(signal.SIG_BLOCK, ()) == set()
+    assert os.listdir("/proc/self/fd") == opened
+    if when == "after":
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
 
 
 def test_siblings_do_not_hold_each_others_pipes() -> None:

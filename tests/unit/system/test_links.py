@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.cli.main import run
+from hostprep.converging import sources
 from hostprep.converging.sources import real_paths
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec import DatasetSpec
@@ -136,6 +138,31 @@ def test_who_kills_or_stops_the_one_that_asks_in_their_name_gains_nothing(
     monkeypatch.setattr(links, "ask_in_child", killed)
     with pytest.raises(HostprepError, match=r"found out: t\w+ .*; nothing was changed"):
         real_path(str(link))
+
+
+@_needs_root
+def test_one_that_is_stopped_is_not_left_behind(
+    entered_by_all: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where all of it is asked by a child that itself is waited for no longer than so."""
+    assert 1.5 * links._PATIENCE_SECONDS < sources.LOOK_SECONDS
+    link, told = entered_by_all / "data", entered_by_all / "told"
+    link.symlink_to("/root")
+    os.chown(link, 65534, -1, follow_symlinks=False)
+    told.write_text("")
+    told.chmod(0o666)
+
+    def stopped(*asked: object) -> bool:
+        told.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return True
+
+    monkeypatch.setattr(os, "access", stopped)
+    monkeypatch.setattr(links, "_PATIENCE_SECONDS", 0.5)
+    with pytest.raises(HostprepError, match=r"could not be looked at: .*no answer in time"):
+        real_paths(DatasetSpec("data", str(link), to=str(entered_by_all)))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
 
 
 @_needs_root
