@@ -10,8 +10,9 @@ from hostprep.dataclass import dataclass
 from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._commands import aside_line, stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, targets_of, ways_of
+from hostprep.readiness.checks._sizes import too_little_memory
 from hostprep.readiness.checks._sources import Origin, Way, ask_source
-from hostprep.readiness.checks._volumes import freeing_memory, too_little_memory
+from hostprep.readiness.checks._volumes import freeing_memory
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.readiness.side_by_side import at_once

@@ -9,22 +9,26 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.mounts import mount_at
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
+from hostprep.readiness.checks._sizes import (
+    is_limited,
+    is_wanted_size,
+    ram_for,
+    too_little_memory,
+    wanted_bytes,
+)
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status, verdict
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
-from hostprep.volumes.budget import arithmetic, default_reserve
 from hostprep.volumes.model import (
-    INODE_BYTES,
     SOURCE,
     VOLUME_SOURCES,
     Huge,
     LiveVolume,
-    RamBudget,
 )
 from hostprep.volumes.options import OptionValues, parse_options
-from hostprep.volumes.settings import default_inodes, is_same_share, making_writable
+from hostprep.volumes.settings import making_writable
 
 _NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
 
@@ -172,20 +176,7 @@ class JudgedVolume:
 
     def has_size(self, size_bytes: int) -> bool:
         """Whether ``size_bytes`` is the wanted size: to the page or, of a percentage, nearly."""
-        return _same(self.spec, size_bytes, self.size_bytes)
-
-
-def is_limited(volume: VolumeSpec, context: Context) -> bool:
-    """Whether its size is a percentage, and a cgroup limits this process, as far as can be told."""
-    try:
-        return _is_share(volume) and context.headroom.machine is not None
-    except HostprepError:
-        return False
-
-
-def _is_share(volume: VolumeSpec) -> bool:
-    """Whether its size is a percentage: no other one asks for the memory."""
-    return volume.size.endswith("%")
+        return is_wanted_size(self.spec, size_bytes, self.size_bytes)
 
 
 def hint_outside_of_jobs(hint: str | None, *, limited: bool) -> str | None:
@@ -201,49 +192,6 @@ def freeing_memory(too_little: str) -> Remedy:
         " give the volumes a smaller `size:` in the spec; then `hostprep apply` (--reserve leaves"
         " the machine less)",
     )
-
-
-def too_little_memory(volume: VolumeSpec, context: Context, *, anew: bool = False) -> str | None:
-    """Return the sum by which `hostprep mount` of it alone would be refused now.
-
-    ``anew``: after it was emptied and unmounted. None where it would not be, or where that cannot
-    be reckoned: who tries it is told.
-    """
-    try:
-        headroom, live = context.headroom, context.live(volume.path)
-        others = [each.live for each in context.volumes if each.live and each.path != volume.path]
-    except HostprepError:
-        return None
-    if context.euid != 0:  # it is root who mounts, outside of this job
-        headroom = headroom.machine or headroom
-    available_bytes = headroom.available_bytes
-    size_bytes = volume.size_bytes(headroom.ram_bytes)
-    if anew and live is not None:
-        available_bytes += live.used_bytes
-        live = None
-    if live is not None and _same(volume, live.size_bytes, size_bytes):
-        size_bytes = live.size_bytes
-    growth_bytes = _growth_bytes(volume, size_bytes, live)
-    budget = RamBudget(
-        growth_bytes=growth_bytes,
-        available_bytes=available_bytes,
-        reserve_bytes=default_reserve(headroom),
-        available_from=headroom.available_from,
-        promised_bytes=sum(each.promised_bytes for each in others),
-    )
-    return arithmetic(budget) if growth_bytes and not budget.fits else None
-
-
-def _growth_bytes(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) -> int:
-    """Return what it may yet take once it is as wanted; 0 where it gets no more than it has."""
-    inodes = volume.inodes or default_inodes(size_bytes)
-    if live is None:
-        return size_bytes + inodes * INODE_BYTES
-    grows, allowed = size_bytes > live.size_bytes, live.inodes or 0
-    inodes = max(allowed, inodes if grows or volume.inodes else 0)
-    if not grows and inodes == allowed:
-        return 0
-    return max(0, size_bytes - live.used_bytes) + (inodes - live.used_inodes) * INODE_BYTES
 
 
 def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
@@ -262,12 +210,12 @@ def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
         no_mode = False
         if entry := lines.get(volume.path):
             no_mode = not any(option.startswith("mode=") for option in entry.options)
-            line = parse_options(entry.options, ram_bytes=_ram_for(entry.options, context))
+            line = parse_options(entry.options, ram_bytes=ram_for(entry.options, context))
             spoiled = tuple(_spoiled(entry.options))
         looks.append(
             JudgedVolume(
                 spec=volume,
-                size_bytes=_wanted_bytes(volume, context, live, line),
+                size_bytes=wanted_bytes(volume, context, live, line),
                 live=live,
                 line=line,
                 spoiled=spoiled,
@@ -314,40 +262,6 @@ def _spoiled(options: Sequence[str]) -> Iterator[str]:
         yield "nofail is missing, so the boot stops where the mount fails"
     if "ro" in options:
         yield "ro, so nothing can be staged into it"
-
-
-def _ram_for(options: Sequence[str], context: Context) -> int | None:
-    """Return what "size=50%" in fstab is half of, None where nothing there is a percentage.
-
-    The kernel takes the machine's RAM, whoever mounts it.
-    """
-    if not any(option.startswith("size=") and option.endswith("%") for option in options):
-        return None
-    return (context.headroom.machine or context.headroom).ram_bytes
-
-
-def _wanted_bytes(
-    volume: VolumeSpec, context: Context, live: LiveVolume | None, line: OptionValues | None
-) -> int:
-    """Return the wanted size; a percentage is of the machine's RAM.
-
-    `hostprep apply` takes it of the cgroup's limit, where there is one. A job that is limited finds
-    what apply mounted outside of it, and who is in a container what it mounted in there: where the
-    volume has the size by the limit, that one is wanted.
-    """
-    if not _is_share(volume):
-        return volume.size_bytes(0)
-    headroom = context.headroom
-    by_machine = volume.size_bytes((headroom.machine or headroom).ram_bytes)
-    by_limit = volume.size_bytes(headroom.ram_bytes)
-    found = live.size_bytes if live is not None else line.size_bytes if line is not None else None
-    return by_limit if found is not None and _same(volume, found, by_limit) else by_machine
-
-
-def _same(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bool:
-    if _is_share(volume):
-        return is_same_share(size_bytes, wanted_bytes)
-    return abs(size_bytes - wanted_bytes) < 1 << 16
 
 
 def nothing_to_judge(volumes: tuple[JudgedVolume, ...] | None) -> Iterator[Finding]:

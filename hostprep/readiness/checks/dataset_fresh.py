@@ -19,7 +19,8 @@ from hostprep.readiness.checks._datasets import (
     not_compared,
 )
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
-from hostprep.readiness.checks._volumes import hint_outside_of_jobs, is_limited
+from hostprep.readiness.checks._sizes import is_limited
+from hostprep.readiness.checks._volumes import hint_outside_of_jobs
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.readiness.shell import quote

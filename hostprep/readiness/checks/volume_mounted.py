@@ -8,12 +8,11 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import one_line
 from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import aside_line, mount_anew_line, stage_line
+from hostprep.readiness.checks._sizes import is_limited, too_little_memory
 from hostprep.readiness.checks._sources import ask_source
 from hostprep.readiness.checks._volumes import (
     freeing_memory,
     hint_outside_of_jobs,
-    is_limited,
-    too_little_memory,
 )
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (

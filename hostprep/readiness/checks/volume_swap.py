@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY, mount_anew_line
 from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets
+from hostprep.readiness.checks._sizes import too_little_memory
 from hostprep.readiness.checks._volumes import (
     JudgedVolume,
     judged_volumes,
     nothing_to_judge,
-    too_little_memory,
 )
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
