@@ -21,8 +21,9 @@ _NOT_READ_ENDINGS = (
 # fmt: on
 _LOOKED_AT_BYTES = 64 * 1024
 _MOST_BYTES = 16 * 1024 * 1024  # of a file; a hundred thousand hosts
-# Of a pattern of hosts what Ansible passes by, without a word.
-_NOTHING = re.compile(r"[\s\[\]]*")
+# Of a pattern of hosts what Ansible passes by, without a word; and "!$HOSTS" where that variable is
+# empty, of which it says that it is a bug.
+_NOTHING = re.compile(r"\s*[!&]?[\s\[\]]*")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
 # What Ansible says where nothing of it can read a file, and of each kind why; the latter since

@@ -302,9 +302,8 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",
             "nothing was changed; unstage with that version, or move the folder away",
         )
-    kept = {
-        **fields,
-        "skipped": with_names(path.parent, without_names(fields.get("skipped", ()))),
-        "submounts": tuple(fields.get("submounts", ())),
-    }
-    return made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))
+    kept = {**fields, "skipped": (), "submounts": tuple(fields.get("submounts", ()))}
+    record = made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))
+    # Each kind of them is looked at there; once more each of what may be millions takes long.
+    skipped = with_names(path.parent, without_names(fields.get("skipped", ())))
+    return dataclasses.replace(record, skipped=skipped)

@@ -91,5 +91,7 @@ def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipp
         named = tuple(made_of(Skipped, item) for item in items)
     except (OSError, ValueError, TypeError):
         return skipped
+    if len(named) != len(skipped):  # as of a damaged count, which may be of very many
+        return skipped
     # In whatever order: a record that has one of each kind does not tell it.
     return named if Counter(map(nameless, named)) == Counter(skipped) else skipped

@@ -6,11 +6,14 @@ import json
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import repeat
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -43,7 +46,7 @@ from hostprep.staging.record.records import (
     manifest_of,
     save_record,
 )
-from hostprep.staging.record.skipped import nameless
+from hostprep.staging.record.skipped import nameless, with_names
 from hostprep.staging.source.scan import scan_tree
 from tests.kit.acls import ACCESS_ACL, access_acl, try_acl
 from tests.unit.staging.test_diff import entry, recorded
@@ -284,6 +287,45 @@ def test_a_record_of_very_many_that_were_left_out_stays_one_that_can_be_read() -
     (home / "skipped.json").write_text("too large to be read, or closed to this user")
     found = load_record("data", "/mnt/x/data")
     assert found is not None and Counter(found.skipped) == Counter(map(nameless, left_out))
+
+
+class Millions(tuple[Skipped, ...]):
+    """As many as a damaged record may tell of; whoever takes each in turn would take minutes."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 100_000_000
+
+    def __iter__(self) -> Iterator[Skipped]:
+        yield from repeat(self[0], 1000)
+        raise AssertionError("each of them was asked for")
+
+
+def test_so_many_more_than_there_are_names_are_not_counted_one_by_one(tmp_path: Path) -> None:
+    names = [asdict(Skipped("a.sock", "a socket"))]
+    (tmp_path / "skipped.json").write_text(json.dumps(names))
+    millions = Millions([nameless(Skipped("a.sock", "a socket"))])
+    assert with_names(tmp_path, millions) is millions
+
+
+@pytest.mark.usefixtures("own_state")
+def test_of_many_that_were_left_out_each_kind_is_looked_at_once() -> None:
+    skipped = tuple(Skipped(f"{number}.sock", "a socket") for number in range(20_000))
+    save_record(replace(a_record(), skipped=skipped), durable=False)
+    (folder("data", "/mnt/x/data") / "skipped.json").unlink()
+    looked: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "as_declared":
+            looked.append(event)
+
+    sys.setprofile(note)
+    try:
+        found = load_record("data", "/mnt/x/data")
+    finally:
+        sys.setprofile(None)
+    assert found is not None and len(found.skipped) == 20_000 and 0 < len(looked) < 10
 
 
 @pytest.mark.usefixtures("own_state")
