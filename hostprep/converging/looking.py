@@ -36,10 +36,8 @@ from hostprep.staging.target.place import open_parent, standing_directory
 from hostprep.staging.target.private import is_there
 from hostprep.staging.untouched import readers_of_names
 from hostprep.system.descriptors import closing_fd
-from hostprep.system.links import real_path
+from hostprep.system.links import MOST_LINKS, real_path
 from hostprep.units import format_count
-
-_MOST_LINKS = 40  # as many as the kernel follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +171,7 @@ class _Way(Enum):
 def _way_of_links(path: str, origin: str) -> _Way:
     """Return how a path below ``origin``, which is without symlinks, goes by those in it."""
     here, pending, links = origin, path.removeprefix(origin).split("/")[::-1], 0
-    while pending and links <= _MOST_LINKS:
+    while pending and links <= MOST_LINKS:
         name = pending.pop()
         if name in ("", os.curdir):
             continue
