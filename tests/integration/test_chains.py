@@ -95,6 +95,27 @@ def test_an_absolute_link_there_leads_to_the_same_from_the_copy(chain: Chain, in
     assert plan(spec)["changes"] == []
 
 
+def test_what_an_absolute_link_there_leads_to_is_looked_at_before_the_copy_is_back(
+    chain: Chain,
+) -> None:
+    beside = make_source(chain.root / "beside", directories=1, files=5)
+    (chain.source / "part").symlink_to(beside)
+    chain.datasets = [
+        {"name": "one", "source": chain.source, "volume": chain.root / "a"},
+        {"name": "linked", "source": chain.first / "part", "to": chain.root / "disk"},
+    ]
+    spec = chain.write()
+    apply(spec)
+    unmount(chain.root / "a")
+    assert datasets(plan(spec)) == ["one"]
+    # Away, as its mount may be: the copy stays, and nothing fails for it.
+    beside.rename(chain.root / "moved")
+    beside.mkdir()
+    assert datasets(apply(spec), "done") == ["one"]
+    assert names(chain.root / "disk/linked") == names(chain.root / "moved")
+    assert plan(spec)["changes"] == []
+
+
 def test_what_goes_by_an_absolute_link_there_comes_back_at_boot_by_itself(
     chain: Chain, own_state: Path
 ) -> None:
