@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from hostprep.converging.datasets import DatasetLook
 from hostprep.converging.looking import Looker
 from hostprep.errors import Refused
+from hostprep.host.mounts import lies_in
 from hostprep.spec import DatasetSpec
 from hostprep.spec.feeding import holder_of, staged_before
 
@@ -37,7 +38,29 @@ def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[Data
 def feeders_of(looks: Sequence[DatasetLook]) -> dict[str, DatasetSpec]:
     """Return whose copy the source of each lies in, by the data set's target in the spec."""
     by_target = {look.target: look.spec for look in looks}
-    return {look.spec.target: by_target[look.feeder] for look in looks if look.feeder in by_target}
+    return {
+        look.spec.target: by_target[look.feeder]
+        for look in looks
+        if look.feeder in by_target and not _leads_past(look)
+    }
+
+
+def as_of_boot(
+    datasets: Iterable[DatasetSpec], looks: Sequence[DatasetLook]
+) -> tuple[DatasetSpec, ...]:
+    """Return the data sets of a spec as a boot is to stage them.
+
+    One whose source only goes through a copy, by an absolute symlink in it, is staged from where
+    that leads: so it is recorded once the copy is there, and a boot needs no copy for it.
+    """
+    past = {look.spec.target: source_of(look) for look in looks if _leads_past(look)}
+    return tuple(
+        dataclasses.replace(each, source=past.get(each.target, each.source)) for each in datasets
+    )
+
+
+def _leads_past(look: DatasetLook) -> bool:
+    return look.feeder is not None and not lies_in(source_of(look), look.feeder)
 
 
 def source_of(look: DatasetLook) -> str:

@@ -97,6 +97,10 @@ class Looker:
                     f"name what is meant as its `source`: {shlex.quote(origin)}, for instance",
                 )
             same = way is _Way.ABSOLUTE or not lies_in(origin, feeder.origin)
+            if same and not lies_in(origin, feeder.target):
+                # That is there now, or away, as of one that no other feeds.
+                now = self.look(dataclasses.replace(spec, source=origin))
+                return dataclasses.replace(now, spec=spec, target=look.target, source=origin)
             source = origin if same else feeder.target + origin.removeprefix(feeder.origin)
             look = dataclasses.replace(look, source=source)
             kept = load_record(spec.name, look.target)

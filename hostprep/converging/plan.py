@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import field
 
-from hostprep.converging.chains import feeders_of, look_at_datasets, source_of
+from hostprep.converging.chains import as_of_boot, feeders_of, look_at_datasets, source_of
 from hostprep.converging.datasets import DatasetLook, plan_datasets
 from hostprep.converging.looking import Looker
 from hostprep.converging.model import HostPlan, Kind, ObjectPlan
@@ -78,7 +78,7 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
         packages=look_at_packages(spec.packages),
         volumes=volumes,
         datasets=datasets,
-        boot=look_at_boot(spec.datasets, away, sizes, feeders_of(datasets)),
+        boot=look_at_boot(as_of_boot(spec.datasets, datasets), away, sizes, feeders_of(datasets)),
         leftovers=look_for_leftovers(
             {look.target for look in datasets},
             sizes.keys(),

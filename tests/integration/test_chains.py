@@ -95,6 +95,42 @@ def test_an_absolute_link_there_leads_to_the_same_from_the_copy(chain: Chain, in
     assert plan(spec)["changes"] == []
 
 
+def test_what_an_absolute_link_there_leads_to_is_looked_at_before_the_copy_is_back(
+    chain: Chain,
+) -> None:
+    beside = make_source(chain.root / "beside", directories=1, files=5)
+    (chain.source / "part").symlink_to(beside)
+    chain.datasets = [
+        {"name": "one", "source": chain.source, "volume": chain.root / "a"},
+        {"name": "linked", "source": chain.first / "part", "to": chain.root / "disk"},
+    ]
+    spec = chain.write()
+    apply(spec)
+    unmount(chain.root / "a")
+    assert datasets(plan(spec)) == ["one"]
+    # Away, as its mount may be: the copy stays, and nothing fails for it.
+    beside.rename(chain.root / "moved")
+    beside.mkdir()
+    assert datasets(apply(spec), "done") == ["one"]
+    assert names(chain.root / "disk/linked") == names(chain.root / "moved")
+    assert plan(spec)["changes"] == []
+
+
+def test_what_goes_by_an_absolute_link_there_comes_back_at_boot_by_itself(
+    chain: Chain, own_state: Path
+) -> None:
+    chained_by_link(chain, chain.source / "class-0")
+    for each in chain.datasets:
+        each["at_boot"] = True
+    spec = write_spec(chain.root / "hostprep.yml", datasets=chain.datasets)
+    assert datasets(apply(spec), "done") == ["one", "linked"]
+    assert plan(spec)["changes"] == []
+    record = load_boot_record("linked")
+    assert record is not None and record.source == str(chain.source / "class-0")
+    unit = (own_state / "units" / "hostprep-stage-linked.service").read_text()
+    assert "hostprep-stage-one" not in unit
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_link_out_of_the_source_is_refused_since_none_knows_what_is_beside_the_copy(
     chain: Chain, inside: bool

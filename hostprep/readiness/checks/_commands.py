@@ -66,7 +66,7 @@ def _in_fstab(volume: VolumeSpec, context: Context) -> tuple[int, str, str] | No
     said, given = parse_options(options), dict(each.partition("=")[::2] for each in options)
     mode = said.mode if "mode" in given and said.mode >= 0 else DEFAULT_MODE
     # A name as it stands there: whose it is, whoever runs the line is told.
-    owner = f"{given.get('uid', '0')}:{given.get('gid', '0')}"
+    owner = f"{given.get('uid') or 0}:{given.get('gid') or 0}"
     return mode, owner, said.huge if said.huge in {*Huge} else Huge.WITHIN_SIZE
 
 

@@ -110,6 +110,8 @@ def _open_resolved(path: str) -> int:
                 if stat.S_ISLNK(os.stat(part, dir_fd=above, follow_symlinks=False).st_mode):
                     if leads_in_circle(path):  # which has no path without symlinks
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
+                    # Nor has one whose symlink this user may not read, as /proc/1/root is.
+                    os.readlink(part, dir_fd=above)
                     raise Refused(
                         f"{part!r} on the way to the source {path} is a symlink, and was none a"
                         " moment ago: what it leads to may be another's; nothing was changed.",

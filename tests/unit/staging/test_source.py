@@ -24,6 +24,7 @@ from hostprep.staging.source.opening import (
 )
 from hostprep.staging.target.apart import check_apart
 from hostprep.staging.target.place import check_writable
+from hostprep.system.bounded import ask_in_child
 
 
 @pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])
@@ -244,3 +245,20 @@ def test_symlinks_that_lead_in_a_circle_were_not_laid_a_moment_ago(tmp_path: Pat
             pass
         assert "Too many levels of symbolic links" in told.value.message
         assert told.value.hint is not None and "in a circle" in told.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_a_symlink_that_may_not_be_read_was_not_laid_a_moment_ago() -> None:
+    def question() -> tuple[int, str, str | None]:
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            with open_source("/proc/1/root/data", resolved=True):
+                pass
+        except HostprepError as told:
+            return told.exit_code, told.message, told.hint
+        return 0, "", None
+
+    code, message, hint = ask_in_child(question, patience_seconds=30)
+    assert code == 1 and "cannot be opened: Permission denied; nothing was changed" in message
+    assert hint == "run it as one who may read it"
