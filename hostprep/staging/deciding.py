@@ -27,7 +27,7 @@ from hostprep.staging.plans.space import (
     volume_space,
 )
 from hostprep.staging.plans.update import plan_update
-from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.publishing.published import open_published
 from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex

@@ -19,7 +19,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.checking import check_published
 from hostprep.staging.model import Entry, Recorded, kind_of
 from hostprep.staging.observer import Silent
-from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.publishing.published import open_published
 from hostprep.staging.record.damage import DamagedManifest, has_lost
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import Record, manifest_of

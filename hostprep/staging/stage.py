@@ -29,11 +29,10 @@ from hostprep.staging.publishing.publish import (
     check_places,
     discard,
     drop_unrecorded,
-    has_names,
-    open_published,
     publish_new,
     publish_update,
 )
+from hostprep.staging.publishing.published import has_names, open_published
 from hostprep.staging.publishing.structure import (
     close_directories,
     directory_digest,

@@ -20,7 +20,7 @@ from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.planning import scan_source, target_lookers
 from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.update import plan_update
-from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.publishing.published import open_published
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import ClosedManifest, Record, all_records, manifest_of

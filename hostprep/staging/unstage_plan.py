@@ -10,7 +10,7 @@ from dataclasses import replace
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError, one_line, reading_hint
 from hostprep.staging.observer import Observer, Silent
-from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.publishing.published import open_published
 from hostprep.staging.publishing.removing import compare, cut_short_refusal, open_hidden
 from hostprep.staging.record.records import (
     Record,

@@ -14,7 +14,7 @@ from hostprep.staging.outcome import concluded, result_of, still_there
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.preparing import open_target
 from hostprep.staging.publishing.listable import who_may_list
-from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.publishing.published import open_published
 from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.readers import Readers, are_roots, let_read, readers_of
 from hostprep.staging.record.records import Record, folder, save_record

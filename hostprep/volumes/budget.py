@@ -9,8 +9,8 @@ from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import RamBudget, VolumeRequest
 
 _LEAST_RESERVE_BYTES = 4 * GIB
-# Of what a job's cgroup is limited to: it may not have as much as a machine keeps at all.
-_MOST_OF_A_LIMIT = 4
+# A quarter of what a job's cgroup is limited to: it may not have what a machine keeps at all.
+_PARTS_OF_A_LIMIT = 4
 
 
 def default_reserve(headroom: Headroom) -> int:
@@ -21,13 +21,13 @@ def default_reserve(headroom: Headroom) -> int:
     """
     machine = headroom.machine
     if machine is None:
-        return _of(headroom.ram_bytes)
-    within = min(_of(headroom.ram_bytes), headroom.ram_bytes // _MOST_OF_A_LIMIT)
+        return _unlimited_reserve(headroom.ram_bytes)
+    within = min(_unlimited_reserve(headroom.ram_bytes), headroom.ram_bytes // _PARTS_OF_A_LIMIT)
     beyond = machine.available_bytes - headroom.available_bytes
-    return max(within, _of(machine.ram_bytes) - beyond)
+    return max(within, _unlimited_reserve(machine.ram_bytes) - beyond)
 
 
-def _of(ram_bytes: int) -> int:
+def _unlimited_reserve(ram_bytes: int) -> int:
     return max(_LEAST_RESERVE_BYTES, ram_bytes // 10)
 
 

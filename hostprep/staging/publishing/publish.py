@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError
 from hostprep.staging.files.directories import exchanged
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.observer import Count, Observer
@@ -16,13 +16,11 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.known import Known
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.resuming import run_again
-from hostprep.staging.target.owned import IN_THE_WAY
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import entry_at, walk
 from hostprep.system.renaming import rename_new
 from hostprep.system.trees import (
-    DIRECTORY_FLAGS,
     DirCache,
     above,
     join,
@@ -30,9 +28,6 @@ from hostprep.system.trees import (
     remove_tree,
     writable,
 )
-
-# Of each name in a directory of tmpfs (BOGO_DIRENT_SIZE).
-_NAME_SIZE = 20
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
@@ -51,29 +46,6 @@ def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> 
     st = os.fstat(private.tree_fd)
     os.fchmod(private.tree_fd, mode)
     os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
-
-
-def has_names(tree_fd: int, directories: Collection[str], least: int) -> bool:
-    """Whether there are so many names in the directories of a tree; missing ones have none."""
-    # By the directories' sizes, as tmpfs counts them, in a hundredth of the time of listing them
-    # all, which decides where that is too little or means something else.
-    return any(sum(count(tree_fd, directories)) >= least for count in (_by_size, _by_listing))
-
-
-def _by_size(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
-    for path in directories:
-        try:
-            st = os.stat(path or ".", dir_fd=tree_fd, follow_symlinks=False)
-        except OSError:  # also of a path that is too long to be looked up in one go
-            continue
-        yield st.st_size // _NAME_SIZE - 2  # "." and ".."
-
-
-def _by_listing(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
-    with DirCache(tree_fd) as tree:
-        for path in directories:
-            with suppress(FileNotFoundError):
-                yield len(names_in(tree.fd(path)))
 
 
 def check_places(
@@ -331,23 +303,3 @@ def _appeared(path: str, private: PrivateDir) -> HostprepError:
         f"{path} appeared on the target while it was staged; it was left alone.",
         f"move it away and {run_again(private.then)}",
     )
-
-
-def open_published(parent_fd: int, name: str) -> int | None:
-    """Return a descriptor of the published data set, None where there is nothing of that name.
-
-    Raises ``Refused`` where it is something else than a directory, OSError where the file system
-    does not tell.
-    """
-    try:
-        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno not in IN_THE_WAY:
-            raise
-        raise Refused(
-            f"{name} on the target is no directory that can be opened ({error.strerror}); "
-            "nothing was changed.",
-            "look at what it is and move it away",
-        ) from None

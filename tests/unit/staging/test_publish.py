@@ -15,16 +15,15 @@ from hostprep.staging import observer
 from hostprep.staging.model import Recorded
 from hostprep.staging.observer import Silent
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.publishing import publish
+from hostprep.staging.publishing import publish, published
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
     drop_unrecorded,
-    has_names,
-    open_published,
     publish_new,
     publish_update,
 )
+from hostprep.staging.publishing.published import has_names, open_published
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.target.owned import open_own
 from hostprep.staging.target.private import PrivateDir, prepare
@@ -329,7 +328,7 @@ def test_what_is_in_no_journal_is_dropped_but_for_links(target: Target) -> None:
 def test_where_directories_have_no_size_their_names_are_listed(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish, "_NAME_SIZE", 10**9)  # as in ramfs, whose directories have none
+    monkeypatch.setattr(published, "_NAME_SIZE", 10**9)  # as in ramfs, whose directories have none
     fill(target.tree, {"a": "", "sub/b": ""})
     for least in (3, 4):
         assert has_names(target.private.tree_fd, ["", "sub", "gone"], least) is (least == 3)

@@ -1,0 +1,57 @@
+"""What is published: opened, and whether all of its names are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+
+from hostprep.errors import Refused
+from hostprep.staging.target.owned import IN_THE_WAY
+from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, names_in
+
+# Of each name in a directory of tmpfs (BOGO_DIRENT_SIZE).
+_NAME_SIZE = 20
+
+
+def open_published(parent_fd: int, name: str) -> int | None:
+    """Return a descriptor of the published data set, None where there is nothing of that name.
+
+    Raises ``Refused`` where it is something else than a directory, OSError where the file system
+    does not tell.
+    """
+    try:
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in IN_THE_WAY:
+            raise
+        raise Refused(
+            f"{name} on the target is no directory that can be opened ({error.strerror}); "
+            "nothing was changed.",
+            "look at what it is and move it away",
+        ) from None
+
+
+def has_names(tree_fd: int, directories: Collection[str], least: int) -> bool:
+    """Whether there are so many names in the directories of a tree; missing ones have none."""
+    # By the directories' sizes, as tmpfs counts them, in a hundredth of the time of listing them
+    # all, which decides where that is too little or means something else.
+    return any(sum(count(tree_fd, directories)) >= least for count in (_by_size, _by_listing))
+
+
+def _by_size(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
+    for path in directories:
+        try:
+            st = os.stat(path or ".", dir_fd=tree_fd, follow_symlinks=False)
+        except OSError:  # also of a path that is too long to be looked up in one go
+            continue
+        yield st.st_size // _NAME_SIZE - 2  # "." and ".."
+
+
+def _by_listing(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
+    with DirCache(tree_fd) as tree:
+        for path in directories:
+            with suppress(FileNotFoundError):
+                yield len(names_in(tree.fd(path)))
