@@ -17,7 +17,7 @@ from hostprep.errors import UsageError
 from hostprep.units import format_bytes, format_count, format_rate, lost_unit
 
 if TYPE_CHECKING:
-    from hostprep.spec import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
+    from hostprep.spec.model import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
 
 spec_app = typer.Typer(
     help="Write hostprep.yml, check it, or print its schema.",
@@ -30,14 +30,14 @@ _INIT = "`hostprep spec init` writes one; `hostprep spec schema` describes it to
 
 def wanted_spec(path: str | None) -> Spec:
     """Return the spec in the file that the user named, or in the one that is found."""
-    from hostprep.spec import load_spec
+    from hostprep.spec.loading import load_spec
 
     return load_spec(spec_file(path), named=path is not None)
 
 
 def spec_file(path: str | None, hint: str = _INIT) -> Path:
     """Return the file that the user named, or the one that is found; `hint` where there is none."""
-    from hostprep.spec import SYSTEM_SPEC, find_spec
+    from hostprep.spec.finding import SYSTEM_SPEC, find_spec
 
     file = Path(path) if path is not None else find_spec()
     if file is None:
@@ -54,7 +54,8 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Say what the spec file names, or list every mistake in it."""
-    from hostprep.spec import SpecError, load_spec
+    from hostprep.spec.loading import load_spec
+    from hostprep.spec.model import SpecError
 
     file = spec_file(path)
     try:

@@ -22,7 +22,7 @@ from hostprep.errors import HostprepError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostprep.spec import DatasetSpec
+    from hostprep.spec.model import DatasetSpec
     from hostprep.staging.model import StageRequest
 
 DEFAULT_VOLUME = "/mnt/hostprep"
@@ -223,7 +223,7 @@ def _check_distinct(requests: list[StageRequest]) -> None:
 
 def _ways() -> str:
     """Return what to say of where to stage to."""
-    from hostprep.spec import find_spec
+    from hostprep.spec.finding import find_spec
 
     ways = "either --to-tmpfs SIZE [--at PATH], or --to DIR"
     spec = find_spec()
@@ -242,7 +242,8 @@ def need_root_for_tmpfs() -> None:
 
 def _datasets_of_spec() -> tuple[DatasetSpec, ...]:
     """Return what the spec file names, () where there is none."""
-    from hostprep.spec import find_spec, load_spec
+    from hostprep.spec.finding import find_spec
+    from hostprep.spec.loading import load_spec
 
     path = find_spec()
     if path is None:

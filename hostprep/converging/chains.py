@@ -13,8 +13,8 @@ from hostprep.converging.datasets import DatasetLook
 from hostprep.converging.looking import Looker
 from hostprep.errors import Refused
 from hostprep.host.mounts import lies_in
-from hostprep.spec import DatasetSpec
 from hostprep.spec.feeding import holder_of, staged_before
+from hostprep.spec.model import DatasetSpec
 
 
 def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[DatasetLook, ...]:

@@ -11,7 +11,7 @@ from hostprep.converging.model import Change, Kind, ObjectPlan, Staged
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, NoRoom, Refused
 from hostprep.host.cpu import usable_cpus
-from hostprep.spec import DatasetSpec
+from hostprep.spec.model import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.failures import unstage_leftovers
 from hostprep.staging.model import StageRequest

@@ -16,8 +16,8 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.memory import ram_for_percent
 from hostprep.host.mounts import lies_in
-from hostprep.spec import DatasetSpec, SpecError
 from hostprep.spec.loading import parse_spec
+from hostprep.spec.model import DatasetSpec, SpecError
 from hostprep.staging.record.records import all_records, damaged_records
 from hostprep.system.accounts import name_of
 from hostprep.system.files import replace_file

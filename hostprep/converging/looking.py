@@ -22,7 +22,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, Stopped
 from hostprep.host.answering import NoAnswer
 from hostprep.host.mounts import lies_in
-from hostprep.spec import DatasetSpec
+from hostprep.spec.model import DatasetSpec
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, plan_stage

@@ -31,7 +31,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.memory import ram_for_percent
 from hostprep.host.mounts import lies_in
-from hostprep.spec import Spec
+from hostprep.spec.model import Spec
 from hostprep.staging.observer import Observer
 
 

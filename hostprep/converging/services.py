@@ -10,7 +10,7 @@ from hostprep.converging.boot_facts import BootFacts, gather_boot
 from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
 from hostprep.converging.model import Kind, ObjectPlan
 from hostprep.dataclass import dataclass
-from hostprep.spec import DatasetSpec
+from hostprep.spec.model import DatasetSpec
 from hostprep.staging.observer import Observer
 
 

@@ -11,7 +11,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import no_answer
 from hostprep.host.boot import boot_id
 from hostprep.host.fscrypt import locked_out
-from hostprep.spec import DatasetSpec
+from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import load_record

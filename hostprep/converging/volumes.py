@@ -12,7 +12,7 @@ from hostprep.converging.model import Kind, ObjectPlan, Unchanged
 from hostprep.converging.volume_changes import explained_change
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, NoRoom, Refused
-from hostprep.spec import VolumeSpec
+from hostprep.spec.model import VolumeSpec
 from hostprep.staging.failures import unstage_first, unstage_leftovers
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import staged_in

@@ -19,7 +19,7 @@ from hostprep.cli.main import run
 from hostprep.converging.apply import Applied
 from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem, Unchanged
 from hostprep.errors import Refused
-from hostprep.spec import load_spec
+from hostprep.spec.loading import load_spec
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
-from hostprep.spec import SYSTEM_SPEC
+from hostprep.spec.finding import SYSTEM_SPEC
 
 SPEC = """\
 volumes:
@@ -224,7 +224,8 @@ def test_the_schema_is_json(extra: tuple[str, ...], capsys: pytest.CaptureFixtur
 
 def test_the_help_of_hostprep_loads_neither_yaml_nor_pydantic() -> None:
     program = (
-        "import sys; from hostprep.cli.main import run; import hostprep.spec; code = run(['-h']);"
+        "import sys; import hostprep.spec.loading; from hostprep.cli.main import run;"
+        "code = run(['-h']);"
         "sys.exit(code or sorted({'yaml', 'pydantic'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run(

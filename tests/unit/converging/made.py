@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hostprep.converging.volumes import VolumeLook
 from hostprep.host.mounts import Mount
-from hostprep.spec import VolumeSpec
+from hostprep.spec.model import VolumeSpec
 from hostprep.units import GIB
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import volume_id_for

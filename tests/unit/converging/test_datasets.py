@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hostprep.converging.datasets import DatasetLook, plan_datasets
-from hostprep.spec import DatasetSpec
+from hostprep.spec.model import DatasetSpec
 from hostprep.staging.model import StageRequest
 from hostprep.units import GIB
 from hostprep.volumes.model import RamBudget

@@ -13,7 +13,7 @@ from hostprep.converging.looking import Looker
 from hostprep.converging.sources import Patient, kept_target, real_paths
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import NoAnswer
-from hostprep.spec import DatasetSpec
+from hostprep.spec.model import DatasetSpec
 from hostprep.staging.observer import Silent
 from tests.kit.stagecraft import hostprep, make_source
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from hostprep.readiness.registry import all_checks
-from hostprep.spec import SpecError
 from hostprep.spec.document import parse_document
 from hostprep.spec.loading import parse_spec
+from hostprep.spec.model import SpecError
 from hostprep.spec.schema import json_schema
 
 ROOT = Path(__file__).parents[3]

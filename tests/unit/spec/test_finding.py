@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError, Refused, UsageError
-from hostprep.spec import SYSTEM_SPEC, find_spec, load_spec
-from hostprep.spec.finding import MOST_BYTES
+from hostprep.spec.finding import MOST_BYTES, SYSTEM_SPEC, find_spec
+from hostprep.spec.loading import load_spec
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files away")
 STRANGER, CALLER = 54321, 54322
@@ -203,7 +203,7 @@ def test_another_user_may_read_any_spec_but_not_what_is_closed(tmp_path: Path) -
         import os
         from pathlib import Path
         from hostprep.errors import HostprepError
-        from hostprep.spec import load_spec
+        from hostprep.spec.loading import load_spec
         os.chdir({str(tmp_path)!r})
         load_spec(Path({path.name!r}), named=True)  # imports, perhaps from below /root
         os.setgid({STRANGER}); os.setuid({STRANGER})

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hostprep.errors import UsageError
-from hostprep.spec import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
 from hostprep.spec.fields import MODE_PATTERN, RATE_PATTERN, SIZE_PATTERN, mode, rate_bytes, size
 from hostprep.spec.loading import parse_spec
+from hostprep.spec.model import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
 from hostprep.spec.schema import (
     DatasetEntry,
     RequirementEntry,

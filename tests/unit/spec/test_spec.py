@@ -8,15 +8,8 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import UsageError
-from hostprep.spec import (
-    DatasetSpec,
-    RequirementSpec,
-    Spec,
-    SpecError,
-    VolumeSpec,
-)
 from hostprep.spec.loading import parse_spec
-from hostprep.spec.model import Problem
+from hostprep.spec.model import DatasetSpec, Problem, RequirementSpec, Spec, SpecError, VolumeSpec
 from hostprep.units import GIB, RATE_FORMS, SIZE_FORMS
 
 EXAMPLE = """\
@@ -573,7 +566,7 @@ def test_what_would_eat_the_memory_is_refused(text: str, message: str) -> None:
 
 
 def test_a_file_read_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hostprep.spec import load_spec
+    from hostprep.spec.loading import load_spec
 
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

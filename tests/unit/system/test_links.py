@@ -17,7 +17,7 @@ from hostprep.cli.main import run
 from hostprep.converging import sources
 from hostprep.converging.sources import real_paths
 from hostprep.errors import HostprepError, Refused
-from hostprep.spec import DatasetSpec
+from hostprep.spec.model import DatasetSpec
 from hostprep.system import links
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed
 from hostprep.system.links import real_path
