@@ -250,16 +250,16 @@ def _given(argv: list[str], option: str) -> list[str]:
 
 def _usage(argv: list[str], command: str, error: Any) -> int:
     """Report a mistake that the command line parser found."""
-    context = getattr(error, "ctx", None)
-    if getattr(error, "option_name", None) == "--force":
+    context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
+    if option == "--force":
         # --forget is alike by its letters alone: it leaves what somebody wanted to be rid of.
         alike = error.possibilities or ()
         error.possibilities = [each for each in alike if each != "--forget"]
-    if getattr(error, "option_name", None) in _DRY_RUN and hasattr(error, "possibilities"):
+    if option in _DRY_RUN and hasattr(error, "possibilities"):
         taken = {name for each in context.command.params for name in each.opts} if context else ()
         if "--dry-run" in taken:
             alike = [each for each in error.possibilities or () if each != "--help"]
-            if error.option_name == "-n" and "--name" in taken:
+            if option == "-n" and "--name" in taken:
                 alike.append("--name")
             error.possibilities = ["--dry-run", *alike]
     message = _TYPES.sub(
@@ -271,7 +271,6 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
     hint = f"see `{path.removesuffix(' hostprep')} --help`"
     if "unexpected extra argument" in message and command in _NO_ARGUMENT:
         hint = f"{_NO_ARGUMENT[command]}; {hint}"
-    option = getattr(error, "option_name", None)
     if option is not None and context is not None and context.parent is None and command in argv:
         hint = f"options of a command come after it: `hostprep {command} {option}`"
     if context is not None and message == context.get_help() and not _wants_json(argv):

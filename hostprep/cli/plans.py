@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostprep.cli.output import emit_text, printable, warn
 from hostprep.errors import HostprepError, without_claim
+from hostprep.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from hostprep.volumes.model import LiveVolume, Step, Unchanged
@@ -81,8 +82,6 @@ def volume_fields(live: LiveVolume) -> dict[str, Any]:
 
 def volume_line(live: LiveVolume) -> str:
     """Return a mounted volume as one line."""
-    from hostprep.units import format_bytes, format_count
-
     size = "no limit of size"  # and then the kernel does not say how much is used
     if live.size_bytes:
         size = f"{format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,21 +89,18 @@ def probe(
     if not kept(lambda: results.keep(fields)):
         fields.pop("id", None)
     changes: tuple[results.Difference, ...] = ()
+    valid = True
     if before is not None:
         results.refuse_unlike(before, fields["settings"])
-        changes = results.differences(before, fields)
+        changes, valid = results.differences(before, fields), bool(before.get("valid"))
         fields["compared"] = {
             "id": before.get("id"),
-            "valid": bool(before.get("valid")),
-            "differences": [
-                {"name": change.name, "before": change.before, "now": change.now}
-                for change in changes
-            ],
+            "valid": valid,
+            "differences": [asdict(change) for change in changes],
         }
     if as_json:
         emit_json("probe", fields)
     else:
-        valid = before is None or bool(before.get("valid"))
         kept_as = fields.get("id")
         emit_text(render(measured, judgement, required, kept_as, changes, earlier_valid=valid))
     return EXIT_CODES[judgement.verdict]
@@ -110,8 +108,6 @@ def probe(
 
 def _show_intent(to: Target, settings: Settings, *, as_json: bool) -> None:
     """Print what a probe would do."""
-    from dataclasses import asdict
-
     from hostprep.probing.intent import intended
     from hostprep.probing.probe import refuse_odd
     from hostprep.probing.results import folder

@@ -33,14 +33,12 @@ _NAMES = {
     "virtual": "virtual disk",
     "unknown": "unknown",
 }
-# The parts of the document, as they are called above in the report.
+# The parts of the document, as the report calls them.
 _PARTS = {
     "sequential": "sequential 1 MiB",
     "random_4k": "random 4 KiB",
     "small_files": "whole small files",
 }
-
-
 # What was not there to be read leaves the other figures as good as they are, and so does what there
 # was no time for.
 _NOT_READ = frozenset({"no_file", "no_small_files"})
@@ -136,7 +134,7 @@ def _rates(measured: Measured) -> str:
     lines = [f"one file ({measured.fio_version}, {direct}, {source} of {size})"]
     most = max(run.bytes_per_s for run in measured.fio)
     for run in measured.fio:
-        name = "sequential 1 MiB" if run.pattern == "read" else "random 4 KiB"
+        name = _PARTS["sequential" if run.pattern == "read" else "random_4k"]
         lines.append(
             f"  {f'{name}, depth {run.depth}':<27} {_bar(run.bytes_per_s, most)} "
             f"{format_rate(run.bytes_per_s):>10} {_iops(run):>15}  {_latency(run.latency)}"

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hostprep.cli.output import emit_text, printable
+from hostprep.units import format_seconds
 
 
 def restage(
@@ -15,7 +16,6 @@ def restage(
     """Stage a data set again as `hostprep apply` recorded it; mounts and asks nothing."""
     from hostprep.cli.progress import ProgressReporter
     from hostprep.converging.restage import restage as carry_out
-    from hostprep.units import format_seconds
 
     with ProgressReporter() as reporter:
         done = carry_out(name, reporter)

@@ -107,10 +107,7 @@ def unkept(plan: StagePlan) -> tuple[str, str] | None:
 
 
 def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
-    def fields(item: Skipped) -> dict[str, Any]:
-        return {"path": item.path, "reason": item.reason, "failed": item.failed}
-
-    return [fields(item) for item in skipped]
+    return [{"path": item.path, "reason": item.reason, "failed": item.failed} for item in skipped]
 
 
 def result_fields(
@@ -120,9 +117,6 @@ def result_fields(
     shortfall: HostprepError | None,
 ) -> dict[str, Any]:
     """Return what a run did, for JSON; ``warnings`` are those of its plan."""
-    volume = None
-    if result.volume is not None:
-        volume = volume_fields(result.volume)
     return {
         "dataset": result.dataset,
         "source": result.source,
@@ -150,7 +144,7 @@ def result_fields(
         "phases": {name: round(seconds, 4) for name, seconds in result.phases.items()},
         "readers": result.readers,
         "planned_readers": result.planned_readers,
-        "volume": volume,
+        "volume": None if result.volume is None else volume_fields(result.volume),
         "warnings": list(warnings),
         "bound": None if bound is None else asdict(bound),
         **({} if shortfall is None else {"error": error_fields(shortfall)}),

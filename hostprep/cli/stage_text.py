@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from hostprep.volumes.model import RamBudget
     from hostprep.volumes.plan import VolumePlan
 
+_VERIFY_WORDS = {
+    "readback": "hash in flight, read back from the target and compare",
+    "inflight": "hash in flight",
+    "none": "nothing is verified",
+}
+
 
 def announce(plan: StagePlan) -> None:
     """Say what a run is about to do."""
@@ -91,18 +97,11 @@ def _made_for(parent: str) -> list[str]:
 def _more_than_asked(plan: StagePlan) -> list[str]:
     """Return the line on a volume that stays larger than was asked for, if it does."""
     volume = plan.volume
-    pages = 0 if volume is None else volume.size_bytes - volume.request.size_bytes
-    if volume is None or pages < PAGE_BYTES:  # less is only rounded up
+    # Less than a page more is only rounded up.
+    if volume is None or volume.size_bytes - volume.request.size_bytes < PAGE_BYTES:
         return []
     size = f"{format_bytes(volume.size_bytes)}, more than was asked for"
     return [f"  volume: {plan.request.parent}: as it is, {size}"]
-
-
-_VERIFY_WORDS = {
-    "readback": "hash in flight, read back from the target and compare",
-    "inflight": "hash in flight",
-    "none": "nothing is verified",
-}
 
 
 def show_stage_plan(plan: StagePlan) -> None:

@@ -11,7 +11,15 @@ import typer
 
 from hostprep.cli.completion import dataset_names
 from hostprep.cli.options import DryRunOption, JsonOption
-from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
+from hostprep.cli.output import (
+    emit_json,
+    emit_text,
+    error_fields,
+    printable,
+    say,
+    say_error,
+    tell_of_waiting,
+)
 from hostprep.cli.plans import plan_fields, show_plan
 from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_count
@@ -48,7 +56,6 @@ def unstage(
 
     What others added stays, and is named; the source is untouched.
     """
-    from hostprep.cli.output import tell_of_waiting
     from hostprep.cli.progress import ProgressReporter
     from hostprep.host.answering import wait_for_answers
     from hostprep.staging.unstage_plan import find_record, plan_forgetting, plan_unstage
@@ -84,11 +91,7 @@ def unstage(
         return
     with (
         ProgressReporter() as reporter,
-        lock(
-            record.lock,
-            purpose=f"hostprep unstage {record.name}",
-            on_wait=reporter.note,
-        ),
+        lock(record.lock, purpose=f"hostprep unstage {record.name}", on_wait=reporter.note),
     ):
         plan, result = _unstage(record, reporter, fstab=fstab, forget=forget)
     _conclude(plan, result, boot_service, as_json=as_json, forgotten=forget)
@@ -191,15 +194,13 @@ def _tell_of(boot_service: str | None, record: Record) -> None:
 
 def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None:
     if as_json:
-        fields = plan_fields(plan.changes, (), (), dry_run=True)
-        left = list(plan.foreign)
         emit_json(
             "unstage",
             {
                 "dataset": plan.record.name,
                 "target": plan.record.target,
-                **fields,
-                "left": left,
+                **plan_fields(plan.changes, (), (), dry_run=True),
+                "left": list(plan.foreign),
                 "in_its_place": plan.record.target if plan.in_its_place else None,
                 "boot_service": boot_service,
             },

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hostprep.cuda.results import Check
     from hostprep.cuda.session import Report
 
+_COLOURS = {"PASS": "32", "WARN": "33", "INCONCLUSIVE": "33", "SKIP": "33"}
+
 
 def verify(
     device: Annotated[
@@ -116,9 +118,6 @@ def _lines(check: Check, colours: bool) -> list[str]:
     if check.remedy is not None:
         lines.append(f"{'':15}-> {printable(check.remedy)}")
     return lines
-
-
-_COLOURS = {"PASS": "32", "WARN": "33", "INCONCLUSIVE": "33", "SKIP": "33"}
 
 
 def _in_colour(text: str, status: str, colours: bool) -> str:

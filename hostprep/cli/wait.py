@@ -13,6 +13,7 @@ from hostprep.cli.completion import dataset_names
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
 from hostprep.errors import HostprepError, UsageError
+from hostprep.units import format_seconds
 
 if TYPE_CHECKING:
     from hostprep.converging.boot_state import BootState
@@ -68,8 +69,6 @@ def wait(
 
 
 def _error(waited: Waited, seconds: float) -> HostprepError:
-    from hostprep.units import format_seconds
-
     state = waited.state
     if waited.timed_out:
         error = HostprepError(
@@ -78,14 +77,13 @@ def _error(waited: Waited, seconds: float) -> HostprepError:
             state.hint or "give it more time by --timeout; `hostprep status` shows how far it is",
         )
         error.code = "timeout"
-    elif state.stage.comes_up:
-        error = HostprepError(
+        return error
+    if state.stage.comes_up:
+        return HostprepError(
             f"{waited.name} is not ready yet: {state.reason}",
             "it may still become so: wait for it by itself",
         )
-    else:
-        error = HostprepError(f"{waited.name} is not ready: {state.reason}", state.hint)
-    return error
+    return HostprepError(f"{waited.name} is not ready: {state.reason}", state.hint)
 
 
 def _fields(waited: Waited) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
     return tuple(found)
 
 
-def unpicklable_cure(error: str, part: str = "dataset") -> str:
+def unpicklable_cure(error: str, part: str) -> str:
     """Return what to do about what cannot be pickled, by what pickle says of it.
 
     ``part`` is the argument of a DataLoader that it is.

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -249,20 +247,18 @@ def _undecoded(listing: Listing) -> Undecoded | None:
     return Undecoded(what, why, pip_line("numpy", "pillow"))
 
 
-@contextmanager
 def _listed(
     listing: Listing, kind: str, decoder: str | None, side: int, directory: str
-) -> Iterator[str]:
-    """Write the list of files where the measuring processes find it."""
+) -> AbstractContextManager[str]:
+    """Write the list of files where the measuring processes find it; it is entered for the path."""
     told = {
         "names": listing.names,
         "kind": kind,
         "decoder": decoder,
         "side": side,
-        "directory": os.fspath(directory),
+        "directory": directory,
     }
-    with temporary_text(json.dumps(told)) as path:
-        yield path
+    return temporary_text(json.dumps(told))
 
 
 def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None:

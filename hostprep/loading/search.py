@@ -230,11 +230,15 @@ class Search:
         return isinstance(result, Probe)
 
     def _known(self, workers: int) -> float | None:
-        return next((point.rate for point in self.points() if point.workers == workers), None)
+        point = self._point(workers)
+        return None if point is None else point.rate
 
     def _enough(self, workers: int) -> bool:
-        point = next((point for point in self.points() if point.workers == workers), None)
+        point = self._point(workers)
         return point is not None and feeds(point, self.gpu_rate)
+
+    def _point(self, workers: int) -> Point | None:
+        return next((point for point in self.points() if point.workers == workers), None)
 
     def _saturated(self, workers: int) -> bool:
         used = [p.own_cpus + kept_from(p) for p in self.probes if p.workers == workers]
@@ -271,19 +275,19 @@ def _mean_error(probes: Sequence[Probe]) -> float:
 
 
 def feeds(point: Point, gpu_rate: float | None) -> bool:
-    """Return whether a loader keeps a GPU of ``gpu_rate`` busy; no loader does one unknown.
-
-    Without workers the GPU waits while a batch is made, so the times add up.
-    """
+    """Return whether a loader keeps a GPU of ``gpu_rate`` busy; False where that is not known."""
     if gpu_rate is None:
         return False
     if point.workers == 0:
-        return 1 / (1 / point.rate + 1 / gpu_rate) >= (1 - _TIE) * gpu_rate
+        return delivered(point, gpu_rate) >= (1 - _TIE) * gpu_rate
     return point.rate >= HEADROOM * gpu_rate
 
 
 def delivered(point: Point, gpu_rate: float | None) -> float:
-    """Return the samples per second that a training would get."""
+    """Return the samples per second that a training would get.
+
+    Without workers the GPU waits while a batch is made, so the times add up.
+    """
     if gpu_rate is None:
         return point.rate
     if point.workers == 0:

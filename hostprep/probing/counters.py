@@ -16,9 +16,8 @@ from hostprep.host.cpu import scheduled_cpus
 from hostprep.host.cpu_time import cpu_ticks
 from hostprep.probing.model import Load
 
-_SECTOR_BYTES = (
-    512  # of /proc/diskstats, whatever the disk's own (Documentation/admin-guide/iostats)
-)
+# Of /proc/diskstats, whatever the disk's own (Documentation/admin-guide/iostats).
+_SECTOR_BYTES = 512
 _NAMESPACE = re.compile(r"nvme(\d+)n(\d+)")
 
 

@@ -106,11 +106,21 @@ def _reader(
     end: float,
     again_until: float,
 ) -> None:
-    """In a child: read until the names or the time are over, then tell."""
+    """In a child: read what ``_read`` does, then tell."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent ends us
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and so does the end of the terminal
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    pipe.send(_read(names, at, begin, end, again_until))
+
+
+def _read(
+    names: Sequence[str], at: int | None, begin: float, end: float, again_until: float
+) -> Told:
+    """Read from ``begin`` on, until ``end`` or the names are over; once more till ``again_until``.
+
+    These are times by the monotonic clock.
+    """
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
     unreadable = empty = 0
     fault: str | None = None
@@ -157,7 +167,7 @@ def _reader(
         sizes.append(size)
         indices.append(index)
     first = len(ends) if first is None else first
-    pipe.send(Told(seconds, ends, sizes, indices, first, cut, through, unreadable, empty, fault))
+    return Told(seconds, ends, sizes, indices, first, cut, through, unreadable, empty, fault)
 
 
 def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:

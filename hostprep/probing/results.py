@@ -43,8 +43,12 @@ _CHOSEN = (
     "path", "fstype", "mounted", "engine", "fio_version", "sequential_block_bytes",
     "random_block_bytes", "depths", "readers", "seconds", "size_bytes", "drop_caches",
 )  # fmt: skip
-# And beside what says that it was measured at all: for want of time it may not have been.
-_FOUND = (("direct", "file_source"), ("file_source",) * 2, ("small_source",) * 2)
+# And each with what says that it was measured at all: for want of time it may not have been.
+_FOUND = {
+    "direct": "file_source",
+    "file_source": "file_source",
+    "small_source": "small_source",
+}
 _COMPARED = (
     ("sequential", "bytes_per_s"),
     ("random_4k", "iops"),
@@ -301,7 +305,7 @@ def _read(file: Path) -> dict[str, Any]:
 def refuse_unlike(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise ``Refused`` where the two sets of settings differ in what both have."""
     mine, theirs = now, before.get("settings", {})
-    measured = [name for name, by in _FOUND if None not in (mine.get(by), theirs.get(by))]
+    measured = [name for name, by in _FOUND.items() if None not in (mine.get(by), theirs.get(by))]
     unlike = [
         f"{name} ({theirs.get(name)!r} then, {mine[name]!r} now)"
         for name in (*_CHOSEN, *measured)

@@ -70,10 +70,10 @@ def on_one_thread(
 ) -> dict[str, float]:
     """Return what a sample takes with torch on one thread, as workers have it.
 
-    Without what the main process does with it, which has all threads there, too. With more threads
-    torch is faster without workers, and burns processor time while its threads wait for each other,
-    which workers would not. Threads of other libraries remain and count. Takes one batch at least,
-    and no other that would end after ``deadline``.
+    What the main process does with it is left out: that has all threads in a training, too. With
+    more threads torch is faster without workers, and burns processor time while they wait for each
+    other, which workers would not. Threads of other libraries remain and count. Takes one batch at
+    least, and no other that would end after ``deadline``.
     """
     import torch
 

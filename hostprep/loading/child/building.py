@@ -181,7 +181,7 @@ class Built:
     """A DataLoader, the order of its samples, and the stopwatch in its collate function.
 
     With workers its batches come ``Stamped``. ``batch_size`` is None where batches differ: then
-    ``sizes`` has one after the other, those also that are still on their way; None where only the
+    ``sizes`` has that of each in turn, also of those still on their way; it is None where only the
     batches themselves can tell.
     """
 

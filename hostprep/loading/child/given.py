@@ -77,7 +77,7 @@ def current_settings(loader: Any) -> dict[str, Any]:
 def kept_arguments(loader: Any, batching: Batching) -> tuple[str, ...]:
     """Return what a DataLoader was given beside its batches, as words of a call.
 
-    What has no words of its own is named as the argument is: ``collate_fn=collate_fn``.
+    What cannot be written out is named like its argument: ``collate_fn=collate_fn``.
     """
     if loader is None:
         return ()

@@ -193,7 +193,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
 
 
 def _holds_several(found: Any, loaders: Any) -> bool:
-    """Return whether it holds some of the types `loaders`, or splits by their names."""
+    """Return whether it holds several loaders, which are of the types ``loaders``, or splits."""
     # fastai's DataLoaders are no tuple, and have theirs under this name.
     parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
     if isinstance(parts, tuple | list) and (

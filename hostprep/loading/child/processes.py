@@ -74,7 +74,7 @@ def usage(pids: Iterable[int]) -> Usage:
     own_cpu = own_delay = 0.0
     for pid in _with_descendants([os.getpid(), *pids]):
         own_cpu += _cpu_seconds(pid)
-        own_delay += _delay_seconds(pid)
+        own_delay += _delay_seconds(f"{pid}/task/{pid}")  # of its main thread
     return Usage(time.perf_counter(), time.process_time(), own_cpu, own_delay, _everybody())
 
 
@@ -100,8 +100,7 @@ def others_now() -> float:
 
 def thread_delay_seconds() -> float:
     """Return how long this thread has waited for a processor, 0 where the kernel does not say."""
-    words = _read("/proc/thread-self/schedstat").split()
-    return int(words[1]) / 1e9 if len(words) > 1 else 0.0
+    return _delay_seconds("thread-self")
 
 
 def _with_descendants(pids: Iterable[int]) -> set[int]:
@@ -127,9 +126,9 @@ def _cpu_seconds(pid: int) -> float:
     return own + sum(map(int, fields[_REAPED_TICKS])) / _TICK
 
 
-def _delay_seconds(pid: int) -> float:
-    """Return how long the main thread of a process has waited for a processor."""
-    words = _read(f"/proc/{pid}/task/{pid}/schedstat").split()
+def _delay_seconds(thread: str) -> float:
+    """Return how long a thread, named by its folder in /proc, has waited for a processor."""
+    words = _read(f"/proc/{thread}/schedstat").split()
     return int(words[1]) / 1e9 if len(words) > 1 else 0.0
 
 

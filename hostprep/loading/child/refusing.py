@@ -24,9 +24,9 @@ _PARTS = 8
 def refuse_data(found: Any, said: str) -> None:
     """Raise ``UsageError`` where it is data and no data set: arrays, a text, a file, or its name.
 
-    So it is where it is a part of a DataLoader, as its sampler. Of an array nobody knows whether it
-    is one batch or all samples. ``said`` is its name and its type. Data sets and DataLoaders of
-    torch are not to be asked about.
+    So it does for a part of a DataLoader, such as its sampler. Of an array nobody knows whether it
+    is one batch or all samples. ``said`` is its name and its type. Not to be called for torch's
+    own data sets and DataLoaders.
     """
     if isinstance(found, str | bytes | bytearray | PathLike):
         raise UsageError(

@@ -14,9 +14,7 @@ JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
 IMAGE_SUFFIXES = JPEG_SUFFIXES | {
     ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".jp2", ".ppm", ".pgm", ".avif",
 }  # fmt: skip
-
-
-# By which of its decoders: of all that it knows the content would choose, and that of PostScript
+# All that Pillow may take a file for: left to itself it goes by the content, and for PostScript it
 # runs a program on what is in the file.
 _PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "JPEG2000", "PPM", "AVIF")
 

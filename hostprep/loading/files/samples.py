@@ -134,7 +134,7 @@ class BytesSamples(FileSamples):
         kind: str,
         decoder: str | None,
         side: int,
-        resizer: str | None = None,
+        resizer: str | None,
     ) -> None:
         super().__init__((), kind, decoder, side, resizer)
         self.contents = contents

@@ -114,7 +114,8 @@ def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
 
 def _stage_or_cpu(known: Known) -> Binding:
     """Return the stage that takes most processor time, where the stages are known."""
-    if known.stages is None:
+    stages = known.stages
+    if stages is None:
         work = known.cost.cpu_seconds - known.cost.collate_cpu_seconds
         return Binding.CPU if work >= known.cost.collate_cpu_seconds else Binding.COLLATE
     names = {
@@ -123,8 +124,7 @@ def _stage_or_cpu(known: Known) -> Binding:
         "resize": Binding.RESIZE,
         "collate": Binding.COLLATE,
     }
-    heaviest = max(names, key=lambda name: known.stages.stage(name).cpu_seconds)  # type: ignore[union-attr]
-    return names[heaviest]
+    return names[max(names, key=lambda name: stages.stage(name).cpu_seconds)]
 
 
 def remedy(known: Known, point: Point, binding: Binding) -> str | None:

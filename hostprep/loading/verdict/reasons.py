@@ -15,8 +15,6 @@ from hostprep.units import format_count, format_number
 _MAIN_SHARE = 0.02
 # Of a sample's processor time: waiting for less is what two clocks differ by.
 _HARDLY = 0.001
-
-
 # Who measures on a login node, say, pastes the line where a GPU trains.
 NO_GPU = "no GPU is seen here; True where one trains"
 
