@@ -131,6 +131,20 @@ def test_what_goes_by_an_absolute_link_there_comes_back_at_boot_by_itself(
     assert "hostprep-stage-one" not in unit
 
 
+def test_a_service_is_as_it_must_be_while_the_links_to_its_source_are_away(chain: Chain) -> None:
+    (chain.source / "part").symlink_to("class-0")
+    chain.datasets = [
+        {"name": "one", "source": chain.source, "volume": chain.root / "a", "at_boot": True},
+        {"name": "linked", "source": chain.first / "part", "to": chain.root, "at_boot": True},
+    ]
+    spec = chain.write()
+    apply(spec)
+    unmount(chain.root / "a")
+    planned = plan(spec)
+    assert datasets(planned) == ["one", "linked"]
+    assert "boot" not in {kind for kind, _ in keys(planned["changes"])}
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_link_out_of_the_source_is_refused_since_none_knows_what_is_beside_the_copy(
     chain: Chain, inside: bool
