@@ -62,6 +62,11 @@ def as_of_boot(
     )
 
 
+def sources_of(looks: Iterable[DatasetLook]) -> set[str]:
+    """Return what a spec stages from: without symlinks, and as it says it, which leads there."""
+    return {path for look in looks for path in (source_of(look), look.spec.source)}
+
+
 def source_of(look: DatasetLook) -> str:
     """Return the source without symlinks, where it could be looked at."""
     return look.spec.source if look.source is None else look.source

@@ -145,6 +145,17 @@ def test_a_service_is_as_it_must_be_while_the_links_to_its_source_are_away(chain
     assert "boot" not in {kind for kind, _ in keys(planned["changes"])}
 
 
+def test_a_copy_that_only_leads_to_a_source_is_not_pruned(chain: Chain) -> None:
+    chained_by_link(chain, chain.source / "class-0")
+    feeder, linked = chain.datasets
+    apply(write_spec(chain.root / "both.yml", datasets=[feeder, linked]))
+    spec = write_spec(chain.root / "hostprep.yml", datasets=[linked])
+    pruned = apply(spec, "--prune")
+    assert pruned["changes"] == []
+    kept = next(each["reason"] for each in pruned["unchanged"] if "one" in each["subject"])
+    assert f"the spec stages from {linked['source']}, so it stays" in kept
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_link_out_of_the_source_is_refused_since_none_knows_what_is_beside_the_copy(
     chain: Chain, inside: bool
