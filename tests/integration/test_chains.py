@@ -156,6 +156,17 @@ def test_a_copy_that_only_leads_to_a_source_is_not_pruned(chain: Chain) -> None:
     assert f"the spec stages from {linked['source']}, so it stays" in kept
 
 
+def test_a_copy_of_the_original_is_told_of_before_one_is_put_between(chain: Chain) -> None:
+    chain.datasets = [{"name": "two", "source": chain.source, "to": chain.root / "disk"}]
+    apply(chain.write())
+    chain.datasets[0]["source"] = chain.first
+    chain.datasets.append({"name": "one", "source": chain.source, "volume": chain.root / "a"})
+    (refusal,) = apply(chain.write(), expect=5)["refusals"]
+    assert refusal["subject"] == "two"
+    assert f"was staged from {chain.source}, not from {chain.first}" in refusal["message"]
+    assert not chain.first.exists()
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_link_out_of_the_source_is_refused_since_none_knows_what_is_beside_the_copy(
     chain: Chain, inside: bool
