@@ -36,12 +36,15 @@ def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[Data
 
 
 def feeders_of(looks: Sequence[DatasetLook]) -> dict[str, DatasetSpec]:
-    """Return whose copy the source of each lies in, by the data set's target in the spec."""
+    """Return whose copy the source of each lies in, by the data set's target in the spec.
+
+    Not of one whose source only goes through a copy, by an absolute symlink: it needs none.
+    """
     by_target = {look.target: look.spec for look in looks}
     return {
         look.spec.target: by_target[look.feeder]
         for look in looks
-        if look.feeder in by_target and not _leads_past(look)
+        if look.feeder in by_target and lies_in(source_of(look), look.feeder)
     }
 
 
@@ -50,17 +53,18 @@ def as_of_boot(
 ) -> tuple[DatasetSpec, ...]:
     """Return the data sets of a spec as a boot is to stage them.
 
-    One whose source only goes through a copy, by an absolute symlink in it, is staged from where
-    that leads: so it is recorded once the copy is there, and a boot needs no copy for it.
+    One whose source goes by symlinks in a copy is recorded with where they will lead: while that
+    is still to come nobody could follow them there.
     """
-    past = {look.spec.target: source_of(look) for look in looks if _leads_past(look)}
+    fed = {look.spec.target: source_of(look) for look in looks if look.feeder is not None}
     return tuple(
-        dataclasses.replace(each, source=past.get(each.target, each.source)) for each in datasets
+        dataclasses.replace(each, source=fed.get(each.target, each.source)) for each in datasets
     )
 
 
-def _leads_past(look: DatasetLook) -> bool:
-    return look.feeder is not None and not lies_in(source_of(look), look.feeder)
+def sources_of(looks: Iterable[DatasetLook]) -> set[str]:
+    """Return what a spec stages from: without symlinks, and as it says it, which leads there."""
+    return {path for look in looks for path in (source_of(look), look.spec.source)}
 
 
 def source_of(look: DatasetLook) -> str:

@@ -23,6 +23,7 @@ from hostprep.errors import HostprepError, Refused, Stopped
 from hostprep.host.answering import NoAnswer
 from hostprep.host.mounts import lies_in
 from hostprep.spec.model import DatasetSpec
+from hostprep.staging.forbidding import of_another_source
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, plan_stage
@@ -105,8 +106,9 @@ class Looker:
             look = dataclasses.replace(look, source=source)
             kept = load_record(spec.name, look.target)
             # Of one that was cut short as well; but before it was published none of it lies there.
-            mine = kept is not None and kept.source == source and kept.phase != "copying"
-            if mine and os.path.lexists(look.target):
+            if kept is not None and kept.phase != "copying" and os.path.lexists(look.target):
+                if kept.source != source:  # by its origin it may seem to be the same
+                    raise of_another_source(self._request(spec, source, parent), kept)
                 return self.look_behind(look, feeder)
             if not os.path.isdir(origin):
                 raise Refused(

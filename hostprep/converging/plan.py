@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import field
 
-from hostprep.converging.chains import as_of_boot, feeders_of, look_at_datasets, source_of
+from hostprep.converging.chains import as_of_boot, feeders_of, look_at_datasets, sources_of
 from hostprep.converging.datasets import DatasetLook, plan_datasets
 from hostprep.converging.looking import Looker
 from hostprep.converging.model import HostPlan, Kind, ObjectPlan
@@ -82,7 +82,7 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
         leftovers=look_for_leftovers(
             {look.target for look in datasets},
             sizes.keys(),
-            set(map(source_of, datasets)),
+            sources_of(datasets),
             prune=options.prune,
         ),
         # Others than root look at what is root's to carry out, and is kept elsewhere then.
@@ -137,8 +137,7 @@ def _plan_memory(
     volumes = plan_volumes(
         facts.volumes, needs, reserve_bytes=reserve, leftovers=inside, prune=options.prune
     )
-    needed = [look.spec.path for look in facts.volumes]
-    needed += map(source_of, facts.datasets)
+    needed = {look.spec.path for look in facts.volumes} | sources_of(facts.datasets)
     going = going_volumes(facts.leftovers, needed)
     if not going or not any(each.refusal for each in volumes):
         return frozenset(), volumes

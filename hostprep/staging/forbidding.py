@@ -77,15 +77,18 @@ def ownership_refusal(
             f"choose another --name, or move it away{renamed}",
             spec_hint=f"choose another `name`, or move it away{renamed}",
         )
-    if previous.source != request.source:
-        unstaging = f"`hostprep unstage {shlex.quote(request.target)}`"
-        return Refused(
-            f"{request.target} holds what was staged from {previous.source}, not from "
-            f"{request.source}; nothing was changed.",
-            f"choose another --name, or run {unstaging} first",
-            spec_hint=f"choose another `name`, or run {unstaging} first",
-        )
-    return None
+    return of_another_source(request, previous) if previous.source != request.source else None
+
+
+def of_another_source(request: StageRequest, previous: Record) -> Refused:
+    """Return the refusal to put in the place of a copy one of another source."""
+    unstaging = f"`hostprep unstage {shlex.quote(request.target)}`"
+    return Refused(
+        f"{request.target} holds what was staged from {previous.source}, not from "
+        f"{request.source}; nothing was changed.",
+        f"choose another --name, or run {unstaging} first",
+        spec_hint=f"choose another `name`, or run {unstaging} first",
+    )
 
 
 def empty_refusal(

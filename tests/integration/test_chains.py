@@ -131,6 +131,42 @@ def test_what_goes_by_an_absolute_link_there_comes_back_at_boot_by_itself(
     assert "hostprep-stage-one" not in unit
 
 
+def test_a_service_is_as_it_must_be_while_the_links_to_its_source_are_away(chain: Chain) -> None:
+    (chain.source / "part").symlink_to("class-0")
+    chain.datasets = [
+        {"name": "one", "source": chain.source, "volume": chain.root / "a", "at_boot": True},
+        {"name": "linked", "source": chain.first / "part", "to": chain.root, "at_boot": True},
+    ]
+    spec = chain.write()
+    apply(spec)
+    unmount(chain.root / "a")
+    planned = plan(spec)
+    assert datasets(planned) == ["one", "linked"]
+    assert "boot" not in {kind for kind, _ in keys(planned["changes"])}
+
+
+def test_a_copy_that_only_leads_to_a_source_is_not_pruned(chain: Chain) -> None:
+    chained_by_link(chain, chain.source / "class-0")
+    feeder, linked = chain.datasets
+    apply(write_spec(chain.root / "both.yml", datasets=[feeder, linked]))
+    spec = write_spec(chain.root / "hostprep.yml", datasets=[linked])
+    pruned = apply(spec, "--prune")
+    assert pruned["changes"] == []
+    kept = next(each["reason"] for each in pruned["unchanged"] if "one" in each["subject"])
+    assert f"the spec stages from {linked['source']}, so it stays" in kept
+
+
+def test_a_copy_of_the_original_is_told_of_before_one_is_put_between(chain: Chain) -> None:
+    chain.datasets = [{"name": "two", "source": chain.source, "to": chain.root / "disk"}]
+    apply(chain.write())
+    chain.datasets[0]["source"] = chain.first
+    chain.datasets.append({"name": "one", "source": chain.source, "volume": chain.root / "a"})
+    (refusal,) = apply(chain.write(), expect=5)["refusals"]
+    assert refusal["subject"] == "two"
+    assert f"was staged from {chain.source}, not from {chain.first}" in refusal["message"]
+    assert not chain.first.exists()
+
+
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_link_out_of_the_source_is_refused_since_none_knows_what_is_beside_the_copy(
     chain: Chain, inside: bool

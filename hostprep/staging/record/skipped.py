@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def without_names(fields: Any) -> tuple[Skipped, ...]:
     times = [each.get("times", 1) for each in fields]
     if not all(map(is_count, times)) or sum(times) > _MOST:
         raise TypeError("its count of what was left out is none")
-    return tuple(item for item, often in zip(items, times, strict=True) for _ in repeat(0, often))
+    return tuple(chain.from_iterable(map(repeat, items, times)))
 
 
 def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipped, ...]:
