@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hostprep.loading.bounds import DOCKER_SHM_BYTES
 from hostprep.loading.model import FailedProbe, HostShare, Probe, Subject
 from hostprep.loading.recommendation import Bound, Hazard
-from hostprep.units import GIB, format_bytes, format_count
+from hostprep.units import GIB, format_bytes, format_count, format_number
 
 _FEW_DESCRIPTORS = 4096
 _MUCH_GROWTH_SHARE = 0.2
@@ -79,9 +79,9 @@ def of_host(host: HostShare, descriptors_needed: int | None = None) -> tuple[Haz
         found.append(
             Hazard(
                 "cpu_quota",
-                f"the cgroup {host.quota_group} allows {host.quota_cpus:g} processors, and"
-                f" os.cpu_count() and the affinity say {host.affinity_cpus}: rules from these"
-                " numbers start too many workers.",
+                f"the cgroup {host.quota_group} gives {host.quota_cpus:g} of the"
+                f" {host.affinity_cpus} processors that the affinity shows: rules from that number,"
+                " or from os.cpu_count(), start too many workers.",
                 "raise the quota (docker run --cpus, cpu.max), or take the number given here",
             )
         )
@@ -207,9 +207,9 @@ def unpicklable_cure(error: str, part: str) -> str:
 
 
 def of_probes(
-    host: HostShare, probes: Iterable[Probe], failed: Iterable[FailedProbe], seconds: float | None
+    host: HostShare, probes: Iterable[Probe], failed: Iterable[FailedProbe], length: int | None
 ) -> tuple[Hazard, ...]:
-    """Return what the real workers showed; ``seconds`` is how long an epoch takes, if known."""
+    """Return what the real workers showed; ``length`` is of an epoch, in samples, if known."""
     found = {}
     for failure in failed:
         found["workers_failed"] = Hazard(
@@ -244,12 +244,11 @@ def of_probes(
                 "where it is a library's, OMP_NUM_THREADS=1, and cv2.setNumThreads(0) in"
                 " worker_init_fn",
             )
-        if much := much_growth(host, probe, seconds):
-            each = format_bytes(probe.worker_growth_bytes_per_s or 0)
+        if length is not None and (much := much_growth(host, probe, length)):
             found["worker_growth"] = Hazard(
                 "worker_growth",
-                f"workers grew by {each} a second: over an epoch of {seconds:.0f} s that would be"
-                f" {format_bytes(much)} in all.",
+                f"workers grew by {format_bytes(much / length)} with each sample: over an epoch of"
+                f" {format_number(length)} that would be {format_bytes(much)} in all.",
                 "keep the data set's index in numpy arrays: a worker that counts references to"
                 " Python objects copies their pages; and look for what the data set keeps of each"
                 " sample: persistent_workers=False lets go of it after an epoch",
@@ -257,11 +256,14 @@ def of_probes(
     return tuple(found.values())
 
 
-def much_growth(host: HostShare, probe: Probe, seconds: float | None) -> float | None:
-    """Return the bytes by which all workers grow in ``seconds``, None where that is not much."""
-    if probe.worker_growth_bytes_per_s is None or seconds is None:
-        return None
-    grown_bytes = probe.worker_growth_bytes_per_s * seconds * probe.workers * host.ranks
+def much_growth(host: HostShare, probe: Probe, length: int) -> float | None:
+    """Return the bytes by which all workers grow in ``length`` samples, None if that is not much.
+
+    By the samples that they made meanwhile: another number of workers, or one that nothing
+    disturbs, takes another time for an epoch, and keeps of it the same.
+    """
+    growth = (probe.worker_growth_bytes_per_s or 0.0) * probe.workers / probe.samples_per_s
+    grown_bytes = growth * length
     return grown_bytes if grown_bytes > _MUCH_GROWTH_SHARE * host.memory_available_bytes else None
 
 

@@ -80,6 +80,8 @@ _NOT_SET_UP = (
     " that calls its setup('fit') and returns its train_dataloader()"
 )
 _COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
+# What sys.exit was given, where that is no sentence.
+_NO_WORDS = re.compile(r"\A(-?\d*|None)\Z")
 _WITHOUT_ARGUMENTS = (
     "it is opened without a command line: name a function that needs none, in a module that reads"
     " none when it is imported"
@@ -144,7 +146,8 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
 def _said(event: dict[str, Any], stderr: str) -> str:
     """Return in a line what an exception says, or who ended the process."""
     said = essence(event["type"], event["message"])
-    if event["type"] in ("SystemExit", "KeyboardInterrupt") and (last := last_line(stderr)):
+    ends = event["type"] in ("SystemExit", "KeyboardInterrupt")
+    if ends and _NO_WORDS.match(event["message"]) and (last := last_line(stderr)):
         # Whoever ends the program has said why, as argparse of arguments that are missing.
         said = f"{said}: {last}"
     # Of a worker that was killed torch says so only in the cause of the error that it raises.

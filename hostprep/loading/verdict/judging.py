@@ -60,7 +60,7 @@ def report_of(run: Run, mode: str) -> Report:
             *hazards.of_bounds(host, wanted, known.bounds),
             *(() if subject is None else hazards.of_setting(host, subject, known.bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),
-            *hazards.of_probes(host, probes, run.failed, epoch),
+            *hazards.of_probes(host, probes, run.failed, known.length),
         ),
         bounds=known.bounds,
         subject=subject,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hostprep.loading.model import Probe, Subject
 from hostprep.loading.naming import with_so_many
 from hostprep.loading.recommendation import Recommendation
-from hostprep.units import format_number
+from hostprep.units import format_number, format_seconds
 
 # Starting many workers takes a second or two, and so do a first read and an import.
 _LEAST_SECONDS = 3.0
@@ -28,11 +28,13 @@ def notes_of_once(
     notes = []
     once = min((p.once_seconds for p in probes if p.workers == made.num_workers), default=0.0)
     if once >= max(_LEAST_SECONDS, _LEAST_SHARE * (epoch_seconds or 0.0)):
-        beside = f", and an epoch {epoch_seconds:.2g} s at it" if epoch_seconds is not None else ""
+        beside = ""
+        if epoch_seconds is not None:
+            beside = f", and an epoch {format_seconds(epoch_seconds)} at it"
         notes.append(
-            f"{with_so_many(made.num_workers or 0)} it takes {once:.2g} s, beside what the samples"
-            f" take, until that rate is reached{beside}: starting, and what is opened or read once,"
-            f" is in no rate here{_how_often(made, subject)}"
+            f"{with_so_many(made.num_workers or 0)} it takes {format_seconds(once)}, beside what"
+            f" the samples take, until that rate is reached{beside}: starting, and what is opened"
+            f" or read once, is in no rate here{_how_often(made, subject)}"
         )
     # Where others had their part in it, that they left may be all.
     warming = [probe for probe in probes if probe.warming and not probe.disturbed]

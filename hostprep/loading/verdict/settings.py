@@ -174,7 +174,7 @@ def _persistent(known: Known, point: Point) -> Choice:
         return Choice(True, "how much of an epoch starting workers takes is not known")
     # The ranks share the samples of an epoch.
     epoch_seconds = known.length / (known.host.ranks * point.rate)
-    if any(much_growth(known.host, probe, epoch_seconds) for probe in probes):
+    if any(much_growth(known.host, probe, known.length) for probe in probes):
         return Choice(False, "workers grow: what does so in an epoch would in each")
     started = min(max(probe.first_batch_seconds, probe.once_seconds) for probe in probes)
     if started > _START_SHARE * epoch_seconds:

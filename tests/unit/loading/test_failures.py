@@ -263,6 +263,21 @@ def test_what_ends_the_program_has_said_why() -> None:
     assert "without a command line" in (error.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("no data below /srv/birds", "SystemExit: no data below /srv/birds."),
+        ("", "SystemExit: loading the index."),
+        ("-1", "SystemExit: -1: loading the index."),
+        ("None", "SystemExit: None: loading the index."),
+    ],
+)
+def test_who_ends_the_program_with_a_sentence_has_said_no_other(given: str, told: str) -> None:
+    event = {"where": "open", "type": "SystemExit", "message": given, "causes": [], "trace": ""}
+    error = raised(event, "train:x", 0, "loading the index\n")
+    assert error.message == f"train:x could not be opened: {told}"
+
+
 def test_a_warning_is_not_why_it_ended() -> None:
     warned = (
         "/lib/torch/utils/data/dataloader.py:666: UserWarning: This DataLoader will create 4"

@@ -32,7 +32,7 @@ def codes(found: tuple[hazards.Hazard, ...]) -> set[str]:
 
 
 def of_probes(**changed: Any) -> set[str]:
-    return codes(hazards.of_probes(share(), [probe(8, 1000, **changed)], (), 600.0))
+    return codes(hazards.of_probes(share(), [probe(8, 1000, **changed)], (), 600_000))
 
 
 def test_a_sound_host_has_none() -> None:
@@ -52,7 +52,7 @@ def test_hosts_that_break_loaders() -> None:
     quota = share(quota_cpus=2.0, quota_group="/sys/fs/cgroup/jobs")
     (hazard,) = hazards.of_host(quota)
     assert hazard.code == "cpu_quota"
-    assert "/sys/fs/cgroup/jobs" in hazard.message
+    assert "/sys/fs/cgroup/jobs gives 2 of the 8 processors" in hazard.message
 
 
 def test_bounds_are_hazards_only_for_who_wants_more() -> None:
@@ -217,11 +217,21 @@ def test_workers_of_a_rank_have_the_processors_that_its_measurement_had(
     found = hazards.of_probes(host, [probe(8, 1000, worker_affinity_cpus=pinned_to)], (), None)
     assert ("affinity_shrunk" in codes(found)) is shrunk
     assert of_probes(worker_threads=12) == {"worker_threads"}
-    # 8 workers that grow by a MiB a second for 600 s: 4.7 GiB of 16
+    # 8 workers that grow by a MiB a second, in the 600 s of an epoch: 4.7 GiB of 16
     assert of_probes(worker_growth_bytes_per_s=float(MIB)) == {"worker_growth"}
     failed = FailedProbe(16, Binding.SHARED_MEMORY, "16 workers failed: Bus error")
     (hazard,) = hazards.of_probes(share(memory_available_bytes=GIB), (), [failed], None)
     assert "shm" in hazard.cure
+
+
+def test_what_workers_keep_of_a_sample_is_the_same_beside_busy_programs() -> None:
+    """Of 600,000 samples 9.4 GiB, though alone they would take a quarter of the time."""
+    grew = {"worker_growth_bytes_per_s": 4.0 * MIB, "undisturbed_samples_per_s": 4000.0}
+    (hazard,) = hazards.of_probes(share(), [probe(4, 1000, **grew)], (), 600_000)
+    assert hazard.message == (
+        "workers grew by 16.4 KiB with each sample: over an epoch of 600,000 that would be 9.38 GiB"
+        " in all."
+    )
 
 
 def test_workers_that_give_nothing_have_their_cure() -> None:

@@ -71,8 +71,8 @@ def test_what_is_done_once_is_told_where_it_is_much_of_an_epoch() -> None:
     made = judged([making.probe(0, 500), making.probe(4, 2000, once_seconds=12.0)])
     assert (made.num_workers, made.persistent_workers) == (4, True)
     (note,) = notes(50.0, made, once_seconds=12.0)
-    assert note.startswith("with 4 workers it takes 12 s, beside what the samples take, until")
-    assert "an epoch 50 s at it" in note
+    assert note.startswith("with 4 workers it takes 12.0 s, beside what the samples take, until")
+    assert "an epoch 50.0 s at it" in note
     assert note.endswith("persistent_workers=True has it but once")
     assert not notes(500.0, made, once_seconds=12.0)
     assert not notes(5.0, made, once_seconds=1.0)

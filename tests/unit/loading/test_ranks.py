@@ -22,14 +22,15 @@ from tests.unit.loading.test_slow_probes import Silent
 
 
 def reported(ranks: int, length: int) -> Report:
-    """Return the report on a loader whose 4 workers give 1,000 samples a second, and grow."""
+    """Return the report on 4 workers that start late, grow, and give 1,000 samples a second."""
     share = making.share(ranks=ranks, capacity_cpus=8.0 * ranks)
     measurer = Measurer({}, "mine", None, share, time.monotonic(), 1.0, Silent())
     measurer.subject = making.subject(length=length)
     run = Run(measurer, Wish(None, None, 5.0, 224, measure=True, compare=False), time.monotonic())
     run.cost = making.cost(seconds=0.004, worker_seconds=0.004, cpu_seconds=0.004)
     run.curve = curve_of(run.cost, None, share.capacity_per_rank)
-    probes = [making.probe(0, 250), making.probe(4, 1000, worker_growth_bytes_per_s=float(MIB))]
+    grown = {"worker_growth_bytes_per_s": float(MIB), "once_seconds": 300.0}
+    probes = [making.probe(0, 250), making.probe(4, 1000, **grown)]
     run.search = Search(run.curve, None, lambda workers: None, run._most, lambda: 0, probes)
     return report_of(run, "loader")
 
@@ -103,7 +104,14 @@ def test_people_are_told_which_processors_a_rank_was_measured_on(ranks: int, wor
     assert f"measured as one of {ranks} ranks, {words}; " in note
 
 
-@pytest.mark.parametrize(("ranks", "seconds"), [(1, 4800), (8, 600)])
-def test_an_epoch_lasts_as_long_as_all_ranks_take_for_it(ranks: int, seconds: int) -> None:
+@pytest.mark.parametrize(("ranks", "epoch"), [(1, "1 h 20 min"), (8, "10 min 00 s")])
+def test_an_epoch_lasts_as_long_as_all_ranks_take_for_it(ranks: int, epoch: str) -> None:
+    told = "it takes 5 min 00 s, beside what the samples take, until that rate is reached, and"
+    (note,) = (note for note in reported(ranks, 4_800_000).notes if told in note)
+    assert f"and an epoch {epoch} at it" in note
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_what_workers_keep_of_all_samples_is_the_same_for_any_number_of_ranks(ranks: int) -> None:
     growth = [h for h in reported(ranks, 4_800_000).hazards if h.code == "worker_growth"]
-    assert f"over an epoch of {seconds} s" in growth[0].message
+    assert "over an epoch of 4,800,000 that would be 18.8 GiB in all" in growth[0].message

@@ -660,12 +660,14 @@ def test_of_a_wait_that_nobody_sees_no_figure_is_told(waiting: float, told: str)
 def test_workers_that_grow_end_with_the_epoch() -> None:
     """Of 100,000 samples in 50 s: 4 workers that grow by 40 MiB a second take 7.8 GiB of 16."""
 
-    def leaking(mib_per_s: float) -> list[Probe]:
-        changed = {"worker_growth_bytes_per_s": mib_per_s * MIB, "first_batch_seconds": 3.0}
+    def leaking(mib_per_s: float, **changed: Any) -> list[Probe]:
+        changed |= {"worker_growth_bytes_per_s": mib_per_s * MIB, "first_batch_seconds": 3.0}
         return [probe(0, 500), probe(4, 2000, **changed)]
 
     assert not judged(leaking(40)).persistent_workers
     assert judged(leaking(1)).persistent_workers
+    # Beside busy programs they take longer for their samples, and keep as much of each.
+    assert not judged(leaking(10, samples_per_s=500.0)).persistent_workers
 
 
 def test_ranks_share_an_epoch_so_workers_persist_sooner() -> None:
