@@ -12,6 +12,7 @@ from hostprep.converging.volume_changes import change_of
 from hostprep.converging.volumes import Freed
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.answering import PATIENCE_SECONDS, no_answer, silent_ones
 from hostprep.host.mounts import lies_in
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import (
@@ -137,7 +138,11 @@ def look_for_leftovers(
             damaged,
             tuple(kept),
         )
-    datasets = tuple((record, _look_at_unstaging(record)) for record in records)
+    silent = silent_ones([record.target for record in records], PATIENCE_SECONDS)
+    datasets = tuple(
+        (record, _unanswered(record) if record.target in silent else _look_at_unstaging(record))
+        for record in records
+    )
     going = [
         record for record, found in datasets if isinstance(found, UnstagePlan) and not found.foreign
     ]
@@ -211,6 +216,13 @@ def _look_at_unstaging(record: Record) -> UnstagePlan | HostprepError:
         return plan_unstage(record, fstab=False)
     except HostprepError as problem:
         return problem
+
+
+def _unanswered(record: Record) -> HostprepError:
+    return no_answer(
+        f"{record.target} did not answer within {PATIENCE_SECONDS:g} s; nothing was changed.",
+        f"where it is gone for good: hostprep unstage {shlex.quote(record.target)} --forget",
+    )
 
 
 def _look_at_volumes(

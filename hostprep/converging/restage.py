@@ -25,6 +25,7 @@ from hostprep.converging.boot_record import (
 from hostprep.converging.boot_state import absent_mount
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.host.answering import wait_for_answers
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
 from hostprep.host.fscrypt import locked_out
@@ -99,8 +100,6 @@ def check_places(record: BootRecord, again: str) -> None:
     ``again`` completes the hint: how to have it staged once the cause is mended.
     """
     mended = f"mount it, which starts this again; where it does not, {again}"
-    for path in (record.source, record.parent):
-        _wake(path)
     if absent := absent_mount(record, read_mounts()):
         raise Refused(f"{absent}; nothing was staged.", mended)
     if not os.path.isdir(record.source):
@@ -128,14 +127,6 @@ def check_places(record: BootRecord, again: str) -> None:
         )
     _check_target(record, now)
     _check_filled(record, again)
-
-
-def _wake(path: str) -> None:
-    """Have an automounter mount what it has for ``path``: to read the mounts does not."""
-    try:
-        os.stat(os.path.join(path, "."))
-    except OSError:
-        pass  # what is wrong with it is told by who looks
 
 
 def _feeds(other: BootRecord, record: BootRecord) -> bool:
@@ -210,6 +201,8 @@ def _request(record: BootRecord) -> StageRequest:
 
 
 def _stage(record: BootRecord, request: StageRequest, again: str, observer: Observer) -> Restaged:
+    # For an automounter to mount what it has there, which to read the mounts does not do, as well.
+    wait_for_answers((record.source, record.parent), observer.note)
     check_places(record, again)
     before = _digest_before(record)
     manifest = manifest_path(folder(request.name, request.target))

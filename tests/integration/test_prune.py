@@ -12,6 +12,7 @@ import pytest
 from hostprep.host.memory import read_headroom
 from hostprep.volumes.fstab import volume_id_for
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
+from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -76,6 +77,22 @@ def test_what_lies_where_nothing_can_be_removed_is_refused_before_anything_goes(
     assert os.path.ismount(safe_dir / "b")
     subprocess.run(["mount", "-o", "remount,rw", safe_dir / "a"], check=True)
     assert apply(spec, "--prune")["changed"]
+
+
+def test_what_does_not_answer_is_refused_and_not_waited_for(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C would not end that, and nobody say what it waits for."""
+    monkeypatch.setattr("hostprep.converging.prune.PATIENCE_SECONDS", 0.5)
+    (safe_dir / "beneath").mkdir()
+    with failing_fs(safe_dir / "beneath", where=safe_dir) as fs:
+        target = f"{fs.mount}/far"
+        hostprep("stage", make_source(safe_dir / "far"), "--to", fs.mount)
+        fs.tell(Rule("*", "getattr", None, hang_seconds=60))
+        (refusal,) = plan(write_spec(safe_dir / "spec.yml"), "--prune", expect=5)["refusals"]
+        assert refusal["subject"] == target
+        assert refusal["message"] == f"{target} did not answer within 0.5 s; nothing was changed."
+        assert f"hostprep unstage {target} --forget" in refusal["hint"]
 
 
 def test_the_runs_own_working_directory_is_no_use_of_a_volume(

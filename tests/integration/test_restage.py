@@ -408,6 +408,22 @@ def test_a_run_that_is_stopped_says_so(host: Host) -> None:
     assert only_dataset()["boot"]["reason"] == "the run that staged it was stopped"
 
 
+def test_a_source_that_does_not_answer_is_named_and_waited_for(host: Host, safe_dir: Path) -> None:
+    """Asked by the run itself, its service could be neither stopped nor understood."""
+    with failing_fs(host.disk, where=safe_dir) as fs:
+        host.source = fs.mount / "data"
+        host.dataset = dataclasses.replace(host.dataset, source=str(host.source))
+        host.prepare()
+        host.reboot()
+        fs.tell(Rule("*", "statfs", None, hang_seconds=60))
+        with subprocess.Popen([*HOSTPREP, "restage", "data"], stderr=-1, text=True) as run:
+            assert run.stderr is not None
+            assert f"waiting for {host.source}, which has not" in run.stderr.readline()
+            run.terminate()
+            assert run.wait(40) == 130
+        assert only_dataset()["boot"]["reason"] == "the run that staged it was stopped"
+
+
 def test_a_run_that_is_stopped_as_it_says_that_it_began_says_so(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

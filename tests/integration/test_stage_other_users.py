@@ -171,6 +171,32 @@ def test_what_others_keep_to_themselves_is_not_given_away(
     assert differences(source, target / "data", owners=True) == []
 
 
+@pytest.mark.parametrize("place", ["class-0/images", ""])
+@pytest.mark.parametrize("wide", [False, True])
+def test_nor_is_what_all_may_read_given_to_who_could_then_remove_it(
+    source: Path, target: Path, place: str, wide: bool
+) -> None:
+    folder = source / place
+    folder.chmod(0o777) if wide else os.chown(folder, 65534, 65534)
+    hostprep("stage", source, "--to", target)
+    theirs = target / "data" / place
+    theirs.rename(target / "moved")
+    theirs.mkdir(mode=0o755)
+    (theirs / "key").write_bytes(b"root's")
+    before = snapshot(target)
+    error = hostprep("stage", source, "--to", target, expect=5)["error"]
+    assert "was not staged with the owner and mode that it has, and holds what" in error["message"]
+    assert "key), which others could then remove" in error["message"]
+    assert snapshot(target) == before
+
+    theirs.chmod(0o777) if wide else os.chown(theirs, 65534, 65534)
+    hostprep("stage", source, "--to", target)
+    assert (theirs / "key").read_bytes() == b"root's"
+    (theirs / "key").unlink()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
 def test_a_folder_is_opened_as_in_the_source_whatever_others_put_there(
     source: Path, target: Path
 ) -> None:

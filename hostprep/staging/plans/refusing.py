@@ -6,10 +6,12 @@ import stat
 from collections.abc import Mapping, Set
 
 from hostprep.errors import Refused
+from hostprep.host.mounts import mount_of, read_mounts
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.source.scan import Scan
+from hostprep.staging.target.place import keeps_numbers
 from hostprep.system.trees import above
 
 
@@ -31,12 +33,17 @@ def refuse_taken_places(plan: CopyPlan, replaced: Set[str]) -> None:
 
 
 def refuse_to_open(
-    plan: CopyPlan, scan: Scan, recorded: Mapping[str, Recorded], published: TargetTree
+    plan: CopyPlan,
+    scan: Scan,
+    recorded: Mapping[str, Recorded],
+    published: TargetTree,
+    published_fd: int,
 ) -> None:
     """Refuse where somebody else's directory, and what is in it, would be opened to others.
 
     Who may write around it can have moved it to the place of one of the data set, whose mode and
-    owner it would get. One that is as it was staged was not moved there.
+    owner it would get. One that is as it was staged was not moved there. Where the target makes
+    owners up, none is given away.
     """
     strange: dict[str, str] = {}
     for path in plan.strangers:
@@ -45,13 +52,19 @@ def refuse_to_open(
         wanted, found = scan.directories.get(directory), published.stat(directory)
         if wanted is None or found is None or _as_staged(recorded.get(directory), found):
             continue
-        if _opens(wanted, found.mode, found.uid, found.gid):
-            raise Refused(
-                f"{directory or 'the data set'} on the target is closed to others, was not staged"
-                f" so, and holds what hostprep did not stage ({path}), which would be open to them;"
-                " nothing was changed.",
-                "look at whose that is, move it away and run the same command again",
-            )
+        given = _given(wanted, found)
+        if given & 0o055:
+            words, then = "is closed to others, was not staged so,", "which would be open to them"
+        elif given & 0o022 and keeps_numbers(mount_of(published_fd, read_mounts())):
+            words = "was not staged with the owner and mode that it has,"
+            then = "which others could then remove"
+        else:
+            continue
+        raise Refused(
+            f"{directory or 'the data set'} on the target {words} and holds what hostprep did not"
+            f" stage ({path}), {then}; nothing was changed.",
+            "look at whose that is, move it away and run the same command again",
+        )
 
 
 def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
@@ -61,11 +74,11 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
     return mode == recorded.mode or f"{mode:o}" == (recorded.content or "0")
 
 
-def _opens(wanted: Entry, mode: int, uid: int, gid: int) -> bool:
-    """Whether others get into a directory of that mode and owner once it is as ``wanted``."""
+def _given(wanted: Entry, found: Entry) -> int:
+    """Return what others may do in a directory once it is as ``wanted``, and may not now."""
     given = wanted.mode
-    if wanted.uid not in (0, uid):
+    if wanted.uid not in (0, found.uid):
         given |= wanted.mode >> 6
-    if wanted.gid not in (0, gid):
+    if wanted.gid not in (0, found.gid):
         given |= wanted.mode >> 3
-    return bool(given & ~mode & 0o055)
+    return given & ~found.mode & 0o077

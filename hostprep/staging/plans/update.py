@@ -78,8 +78,8 @@ def plan_update(
         update = _Update(plan, scan, sides, suspect, verified, count_files, links)
         try:
             update.plan_directories(standing)
-            if os.geteuid() == 0:
-                refuse_to_open(plan, scan, update.recorded, published)
+            if os.geteuid() == 0 and published_fd is not None:
+                refuse_to_open(plan, scan, update.recorded, published, published_fd)
         finally:
             published.close()
             private.close()

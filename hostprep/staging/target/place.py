@@ -36,7 +36,7 @@ from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
 
 # Others, as FUSE, overlayfs, FAT and what servers share, may number a directory anew once the
-# kernel has forgotten it.
+# kernel has forgotten it; and may make its owner up.
 _KEEP_NUMBERS = frozenset(
     ("tmpfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4")
 )
