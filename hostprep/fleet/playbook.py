@@ -76,7 +76,7 @@ def run_playbook(
     with tempfile.TemporaryDirectory(prefix="hostprep-fleet.", dir=_place()) as folder:
         passed = Path(folder) / "variables.json"
         passed.write_text(json.dumps(_as_data(variables)), encoding="utf-8")
-        command = [sys.executable, "-P", "-m", "ansible", "playbook"]
+        command = [sys.executable, "-P", *_ansible_playbook()]
         command += ["--inventory", checked_inventory(inventory), "--forks", str(forks)]
         command += ["--extra-vars", f"@{passed}"]
         if limit:
@@ -104,6 +104,16 @@ def run_playbook(
         raise _no_host(inventory, completed.returncode, said, limited=bool(limit))
     warnings = told(warnings_in(completed.stderr))
     return FleetRun(outcomes, time.monotonic() - began, warnings)
+
+
+def _ansible_playbook() -> list[str]:
+    """Return what our Python is to run.
+
+    Called as a script, Ansible knows the one beside it, by which ssh asks for passwords since
+    ansible-core 2.19: without it no host is reached that has no key of ours.
+    """
+    script = Path(sys.executable).with_name("ansible-playbook")
+    return [str(script)] if script.is_file() else ["-m", "ansible", "playbook"]
 
 
 def _place() -> str | None:

@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ REACHED = """\
   tasks:
     - name: Look
       ansible.builtin.fail: {msg: "{{ lookup('config', 'DEFAULT_REMOTE_USER') }}, {{ token }}"}
+"""
+# What ssh does of which the host wants a password.
+ASKING = """\
+#!/bin/sh
+echo "$("$SSH_ASKPASS" "root@a's password: ")" >&2
+exit 255
 """
 NAMED = """\
 - hosts: all
@@ -662,6 +669,25 @@ def test_how_the_user_reaches_hosts_and_reads_inventories_counts(
     script.chmod(0o755)
     (a,) = run_playbook("one", str(script), {}).hosts
     assert a.message == "admin, secret"
+
+
+def test_ssh_is_given_the_password_wherever_ansible_is_installed(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if [*map(int, version("ansible-core").split(".")[:2])] < [2, 19]:
+        pytest.skip("older ones want sshpass for it")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as of /usr/local/bin/hostprep, a link
+    (playbooks / "password").write_text("as-agreed\n")
+    monkeypatch.setenv("ANSIBLE_CONNECTION_PASSWORD_FILE", str(playbooks / "password"))
+    ssh = playbooks / "ssh"
+    ssh.write_text(ASKING)
+    ssh.chmod(0o755)
+    (playbooks / "hosts").write_text(f"a ansible_ssh_executable={ssh}\n")
+    (playbooks / "one.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks: [{ansible.builtin.command: id}]\n"
+    )
+    (a,) = run_playbook("one", str(playbooks / "hosts"), {}).hosts
+    assert a.unreachable and "as-agreed" in str(a.message)
 
 
 def test_a_home_that_cannot_be_written_stops_no_run(
