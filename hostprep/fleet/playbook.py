@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hostprep.errors import HostprepError, MissingTool, UsageError
-from hostprep.fleet.ansible_words import errors_in, last_error, nobody_called, told, warnings_in
+from hostprep.fleet.ansible_words import (
+    errors_in,
+    last_error,
+    nobody_called,
+    told,
+    warnings_in,
+    without_tags,
+)
 from hostprep.fleet.environment import environment
 from hostprep.fleet.events import Event, Tally, parse_event
 from hostprep.fleet.inventory import refuse_what_is_none, unread
@@ -32,7 +39,8 @@ _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
     '|Limit starting with "@" must be a file'
 )
-_LOST_PASSWORDS = re.compile(r"The (vault )?password file (.*) was not found")
+# And where no password comes from what is to have one: a file, or a program that prints it.
+_PASSWORDS = re.compile(r"(vault )?password (was provided from|(client )?script|file)\b", re.I)
 
 
 class NobodyMeant(UsageError):
@@ -126,14 +134,14 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
     """Return why Ansible, which ended with ``status`` and ``said`` so, came to no host."""
     if (mistake := unread(said)) is not None:
         return mistake
-    if (lost := _LOST_PASSWORDS.search(said)) is not None:
-        kinds = ("VAULT",) if lost[1] else ("BECOME", "CONNECTION")
+    errors = errors_in(said)
+    if errors and (passwords := _PASSWORDS.search(errors[-1])) is not None:
+        kinds = ("VAULT",) if passwords[1] else ("BECOME", "CONNECTION")
         variables = " or ".join(f"ANSIBLE_{kind}_PASSWORD_FILE" for kind in kinds)
         return UsageError(
-            f"the password file {lost[2]} does not exist; no host was reached.",
-            f"write it, or name one that is there: {variables}",
+            f"{without_tags(said)[-2000:].rstrip('.')}; no host was reached.",
+            f"mend it, or name another file: {variables}",
         )
-    errors = errors_in(said)
     if status == 0 or _NOBODY.search(said):
         why = said if errors else "it names none"
         if unmet := nobody_called(warnings_in(said)):

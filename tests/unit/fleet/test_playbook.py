@@ -346,12 +346,26 @@ def test_of_a_setting_that_ansible_ends_by_its_sense_is_told_and_no_traceback(
 
 
 @pytest.mark.parametrize("kind", ["BECOME", "CONNECTION", "VAULT"])
-def test_a_file_of_passwords_that_is_not_there_is_the_callers_mistake(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "assword file /.* was not found"),
+        ("", "assword was provided from file"),
+        ("#!/bin/sh\necho no such secret >&2\nexit 3\n", "(?s)no such secret|script .* 3"),
+    ],
+)
+def test_what_gives_no_password_is_the_callers_mistake(
+    tmp_path: Path, kind: str, script: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(f"ANSIBLE_{kind}_PASSWORD_FILE", "/no such")
-    with pytest.raises(UsageError, match=r"^the password file /no such does not exist") as caught:
+    file = tmp_path / "passwords"
+    if script is not None:
+        file.write_text(script)
+        file.chmod(0o700 if script else 0o600)
+    monkeypatch.setenv(f"ANSIBLE_{kind}_PASSWORD_FILE", str(file))
+    with pytest.raises(UsageError, match=said) as caught:
         run_playbook("readiness", "a,", {})
+    assert caught.value.message.endswith("; no host was reached.")
+    assert "WARNING" not in caught.value.message and "ERROR" not in caught.value.message
     assert f"ANSIBLE_{kind}_PASSWORD_FILE" in f"{caught.value.hint}"
 
 
