@@ -120,8 +120,8 @@ def _row(outcome: HostOutcome) -> tuple[str, str, str, str]:
 def _bound(staged: Staged) -> str:
     if staged.bound_by is None:
         return ""
-    either = "source or the target" if staged.bound_by == "storage" else staged.bound_by
-    return f", bound by the {either}"
+    words = {"storage": "the source or the target", "other programs": "other programs"}
+    return f", bound by {words.get(staged.bound_by, f'the {staged.bound_by}')}"
 
 
 def _totals(run: FleetRun, *, check: bool) -> str:

@@ -59,6 +59,16 @@ def errors_in(stderr: str) -> tuple[str, ...]:
 
 def last_error(stderr: str) -> str:
     """Return the last error that Ansible told of, else its last words; ``""`` for none."""
-    said = [line.strip() for line in stderr.splitlines() if line.strip()]
-    words = [line for line in said if not line.startswith(_WARNING)]
-    return next(reversed(errors_in(stderr) or words), "")[:2000]
+    return next(reversed(errors_in(stderr) or _unwarned(stderr)), "")[:2000]
+
+
+def without_tags(stderr: str) -> str:
+    """Return the lines of ``stderr`` but for warnings, errors without their tag."""
+    return "\n".join(
+        match[1] if (match := _ERROR.match(line)) else line for line in _unwarned(stderr)
+    )
+
+
+def _unwarned(stderr: str) -> list[str]:
+    said = (line.strip() for line in stderr.splitlines())
+    return [line for line in said if line and not line.startswith(_WARNING)]

@@ -50,6 +50,27 @@ _CURES = (
         re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)"),
         "let who logs in become root there, or log in as another: ansible_user",
     ),
+    # Of ssh, which asks nobody here.
+    (
+        re.compile(r"HOST IDENTIFICATION HAS CHANGED"),
+        "only where that host was installed anew, take its old key away as ssh says it above and"
+        " log in once by hand; where it was not, another machine may answer in its place",
+    ),
+    (
+        re.compile(r"Host key verification failed"),
+        "ssh does not know the key of this host: log in once by hand, as the user who runs this,"
+        " and see that the key is the host's own",
+    ),
+    (
+        re.compile(r"Permission denied \([\w,-]+\)"),
+        "see who logs in (ansible_user) and by what: ANSIBLE_PRIVATE_KEY_FILE names a key,"
+        " ANSIBLE_CONNECTION_PASSWORD_FILE a file that holds the password; no ansible.cfg is read",
+    ),
+    # Of a user's login, and as sudo says it.
+    (
+        re.compile(r"password (has|is) expired"),
+        "log in there by hand, and give the user a new one",
+    ),
     # As Ansible says it of a task that was given an hour; the latter before ansible-core 2.19.
     (
         re.compile(r"Timed out after \d+ second\(s\)|in the expected time frame \(\d+\)"),
@@ -61,7 +82,8 @@ _CURES = (
     # Of what is encrypted, without the vault's password and with another one.
     (
         re.compile(r"no vault secrets found"),
-        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE",
+        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no ansible.cfg"
+        " is read",
     ),
     (
         re.compile(r"no vault secrets were found that could decrypt"),

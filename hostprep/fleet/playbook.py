@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hostprep.errors import HostprepError, MissingTool, UsageError
-from hostprep.fleet.ansible_words import errors_in, last_error, nobody_called, told, warnings_in
+from hostprep.fleet.ansible_words import (
+    errors_in,
+    last_error,
+    nobody_called,
+    told,
+    warnings_in,
+    without_tags,
+)
 from hostprep.fleet.environment import environment
 from hostprep.fleet.events import Event, Tally, parse_event
 from hostprep.fleet.inventory import refuse_what_is_none, unread
@@ -32,7 +39,8 @@ _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
     '|Limit starting with "@" must be a file'
 )
-_LOST_PASSWORDS = re.compile(r"The (vault )?password file (.*) was not found")
+# And where no password comes from what is to have one: a file, or a program that prints it.
+_PASSWORDS = re.compile(r"(vault )?password (was provided from|(client )?script|file)\b", re.I)
 
 
 class NobodyMeant(UsageError):
@@ -76,7 +84,7 @@ def run_playbook(
     with tempfile.TemporaryDirectory(prefix="hostprep-fleet.", dir=_place()) as folder:
         passed = Path(folder) / "variables.json"
         passed.write_text(json.dumps(_as_data(variables)), encoding="utf-8")
-        command = [sys.executable, "-P", "-m", "ansible", "playbook"]
+        command = [sys.executable, "-P", *_ansible_playbook()]
         command += ["--inventory", checked_inventory(inventory), "--forks", str(forks)]
         command += ["--extra-vars", f"@{passed}"]
         if limit:
@@ -106,6 +114,16 @@ def run_playbook(
     return FleetRun(outcomes, time.monotonic() - began, warnings)
 
 
+def _ansible_playbook() -> list[str]:
+    """Return what our Python is to run.
+
+    Called as a script, Ansible knows the one beside it, by which ssh asks for passwords since
+    ansible-core 2.19: without it no host is reached that has no key of ours.
+    """
+    script = Path(sys.executable).with_name("ansible-playbook")
+    return [str(script)] if script.is_file() else ["-m", "ansible", "playbook"]
+
+
 def _place() -> str | None:
     """Return where a run has its folder, None for the usual place: a batch job's may be deep."""
     deep = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE
@@ -116,14 +134,14 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
     """Return why Ansible, which ended with ``status`` and ``said`` so, came to no host."""
     if (mistake := unread(said)) is not None:
         return mistake
-    if (lost := _LOST_PASSWORDS.search(said)) is not None:
-        kinds = ("VAULT",) if lost[1] else ("BECOME", "CONNECTION")
+    errors = errors_in(said)
+    if errors and (passwords := _PASSWORDS.search(errors[-1])) is not None:
+        kinds = ("VAULT",) if passwords[1] else ("BECOME", "CONNECTION")
         variables = " or ".join(f"ANSIBLE_{kind}_PASSWORD_FILE" for kind in kinds)
         return UsageError(
-            f"the password file {lost[2]} does not exist; no host was reached.",
-            f"write it, or name one that is there: {variables}",
+            f"{without_tags(said)[-2000:].rstrip('.')}; no host was reached.",
+            f"mend it, or name another file: {variables}",
         )
-    errors = errors_in(said)
     if status == 0 or _NOBODY.search(said):
         why = said if errors else "it names none"
         if unmet := nobody_called(warnings_in(said)):

@@ -195,6 +195,7 @@ def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
         (None, ""),
         ({"by": "storage"}, ", bound by the source or the target"),
         ({"by": "processors"}, ", bound by the processors"),
+        ({"by": "other programs"}, ", bound by other programs"),
     ],
 )
 def test_the_table_says_what_bound_the_staging_where_that_is_known(

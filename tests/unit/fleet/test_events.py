@@ -158,7 +158,8 @@ def test_a_host_without_python_is_told_what_to_do(said: str) -> None:
     [
         (
             "Attempting to decrypt but no vault secrets found.",
-            "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE",
+            "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no"
+            " ansible.cfg is read",
         ),
         (
             "Decryption failed (no vault secrets were found that could decrypt).",
@@ -202,6 +203,28 @@ def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
         "cannot be reached: timed out -> see whether it is up, and what the inventory says of how"
         " it is reached (ansible_host, ansible_user); no ansible.cfg is read"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "cure"),
+    [
+        ("Host key verification failed.", "log in once by hand, as the user who runs this, and"),
+        (
+            "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            "only where that host was installed anew, take its old key away",
+        ),
+        ("a@b: Permission denied (publickey,password).", "ANSIBLE_PRIVATE_KEY_FILE names a key"),
+        (
+            "WARNING: Your password has expired.",
+            "log in there by hand, and give the user a new one",
+        ),
+    ],
+)
+def test_whom_ssh_does_not_let_in_is_told_what_to_do_about_that(said: str, cure: str) -> None:
+    a, _ = tally(event("unreachable", host="a", task="L", message=said), event("stats")).outcomes()
+    told, arrow, hint = (a.message or "").partition(" -> ")
+    assert (told, arrow) == (f"cannot be reached: {said}", " -> ")
+    assert cure in hint and "whether it is up" not in hint
 
 
 def test_a_host_that_is_lost_at_work_is_not_said_to_be_out_of_reach_from_the_first() -> None:

@@ -9,6 +9,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ REACHED = """\
   tasks:
     - name: Look
       ansible.builtin.fail: {msg: "{{ lookup('config', 'DEFAULT_REMOTE_USER') }}, {{ token }}"}
+"""
+# What ssh does of which the host wants a password.
+ASKING = """\
+#!/bin/sh
+echo "$("$SSH_ASKPASS" "root@a's password: ")" >&2
+exit 255
 """
 NAMED = """\
 - hosts: all
@@ -339,12 +346,26 @@ def test_of_a_setting_that_ansible_ends_by_its_sense_is_told_and_no_traceback(
 
 
 @pytest.mark.parametrize("kind", ["BECOME", "CONNECTION", "VAULT"])
-def test_a_file_of_passwords_that_is_not_there_is_the_callers_mistake(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "assword file /.* was not found"),
+        ("", "assword was provided from file"),
+        ("#!/bin/sh\necho no such secret >&2\nexit 3\n", "(?s)no such secret|script .* 3"),
+    ],
+)
+def test_what_gives_no_password_is_the_callers_mistake(
+    tmp_path: Path, kind: str, script: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(f"ANSIBLE_{kind}_PASSWORD_FILE", "/no such")
-    with pytest.raises(UsageError, match=r"^the password file /no such does not exist") as caught:
+    file = tmp_path / "passwords"
+    if script is not None:
+        file.write_text(script)
+        file.chmod(0o700 if script else 0o600)
+    monkeypatch.setenv(f"ANSIBLE_{kind}_PASSWORD_FILE", str(file))
+    with pytest.raises(UsageError, match=said) as caught:
         run_playbook("readiness", "a,", {})
+    assert caught.value.message.endswith("; no host was reached.")
+    assert "WARNING" not in caught.value.message and "ERROR" not in caught.value.message
     assert f"ANSIBLE_{kind}_PASSWORD_FILE" in f"{caught.value.hint}"
 
 
@@ -662,6 +683,25 @@ def test_how_the_user_reaches_hosts_and_reads_inventories_counts(
     script.chmod(0o755)
     (a,) = run_playbook("one", str(script), {}).hosts
     assert a.message == "admin, secret"
+
+
+def test_ssh_is_given_the_password_wherever_ansible_is_installed(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if [*map(int, version("ansible-core").split(".")[:2])] < [2, 19]:
+        pytest.skip("older ones want sshpass for it")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as of /usr/local/bin/hostprep, a link
+    (playbooks / "password").write_text("as-agreed\n")
+    monkeypatch.setenv("ANSIBLE_CONNECTION_PASSWORD_FILE", str(playbooks / "password"))
+    ssh = playbooks / "ssh"
+    ssh.write_text(ASKING)
+    ssh.chmod(0o755)
+    (playbooks / "hosts").write_text(f"a ansible_ssh_executable={ssh}\n")
+    (playbooks / "one.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks: [{ansible.builtin.command: id}]\n"
+    )
+    (a,) = run_playbook("one", str(playbooks / "hosts"), {}).hosts
+    assert a.unreachable and "as-agreed" in str(a.message)
 
 
 def test_a_home_that_cannot_be_written_stops_no_run(
