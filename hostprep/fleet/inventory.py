@@ -22,7 +22,7 @@ _NOT_READ_ENDINGS = (
 _LOOKED_AT_BYTES = 64 * 1024
 _MOST_BYTES = 16 * 1024 * 1024  # of a file; a hundred thousand hosts
 # Of a pattern of hosts what Ansible passes by, without a word; and "!$HOSTS" where that variable is
-# empty, of which it says that it is a bug.
+# empty, of which, also beside others, it says that it is a bug.
 _NOTHING = re.compile(r"\s*[!&]?[\s\[\]]*")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
@@ -87,6 +87,11 @@ def limits(given: Sequence[str] | None) -> tuple[str, ...]:
         if not named:
             raise UsageError(
                 "--limit names no host; none was reached.", "name some, or leave it out for all"
+            )
+        if any(part not in named and part[:1] in ("!", "&") for part in map(str.strip, parts)):
+            raise UsageError(
+                f"--limit {limit} names no host behind its ! or &; none was reached.",
+                "name some there, or leave that out",
             )
         if all(map(_is_empty_file, named)):
             raise UsageError(

@@ -28,6 +28,7 @@ from hostprep.readiness.model import (
     Status,
 )
 from hostprep.readiness.shell import quote
+from hostprep.spec.feeding import holder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Source:
     """A data set; ``mount`` is where the share is mounted that its source lies on, None for a disk.
 
     ``in_fstab`` says whether fstab can mount it again; ``denied_root``, that not even root may read
-    the source; ``waited_long``, that ten seconds were waited for it and not one.
+    the source; ``waited_long``, that ten seconds were waited for it and not one. ``feeder`` is the
+    data set in whose copy it lies, where that copy is not there.
     """
 
     dataset: JudgedDataset
@@ -43,6 +45,7 @@ class Source:
     in_fstab: bool
     denied_root: bool = False
     waited_long: bool = False
+    feeder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,9 @@ def look(context: Context) -> Facts:
     """Look at where each source lies."""
     mounted = {entry.simple_target for entry in context.fstab}
     found = []
-    for dataset in judged_datasets(context):
+    datasets = judged_datasets(context)
+    gone = {each.target: each.name for each in datasets if not each.is_there}
+    for dataset in datasets:
         path = dataset.source
         if dataset.record is not None and dataset.origin.real is None:
             path = dataset.record.source  # as it was without symlinks
@@ -65,7 +70,8 @@ def look(context: Context) -> Facts:
         point = mount.target if mount is not None and is_remote(mount) else None
         denied_root = dataset.origin.state == "denied" and context.euid == 0
         waited_long = context.level is Level.FULL
-        found.append(Source(dataset, point, point in mounted, denied_root, waited_long))
+        feeder = holder_of(path, gone)
+        found.append(Source(dataset, point, point in mounted, denied_root, waited_long, feeder))
     # The sources of the spec's own are known without their records.
     damaged = tuple(each for each in look_at_damaged(context) if each.target is None)
     return Facts(tuple(found), damaged)
@@ -86,6 +92,8 @@ def _judge_one(found: Source) -> Finding:
     if dataset.state == "unreachable":
         status, so = Status.UNKNOWN, "whether its copy is there nobody can tell (HP010 says why)"
     hint = f"bring {path} back: is its disk or share mounted?"
+    if found.feeder is not None:
+        hint = f"it is of the copy of {found.feeder}: stage that first (HP010 says how)"
     remedy: Remedy | None = Remedy((), hint)
     if origin.state == "fine":
         status, remedy = Status.PASS, None
@@ -183,9 +191,10 @@ copy that is as empty HP010 tells.
 is gone or broken, and whether its copy is there cannot be told. Or hostprep's record cannot be
 read, which would name it.
 
-Where it did not answer, let `--full` wait longer first: a disk that sleeps, or a share that is
-mounted when it is used, takes its time. Bring the server or the disk back. Where that cannot be,
-`umount --force --lazy` lets go of a share: who hangs in it gets an error. If the mount is in fstab,
-`mount` brings it back.
+Where it is of another data set's copy that is not there, that is to be staged first, as `hostprep
+apply` does. Where it did not answer, let `--full` wait longer first: a disk that sleeps, or a share
+that is mounted when it is used, takes its time. Bring the server or the disk back. Where that
+cannot be, `umount --force --lazy` lets go of a share: who hangs in it gets an error. If the mount
+is in fstab, `mount` brings it back.
 """,
 )
