@@ -108,6 +108,10 @@ _CURES = (
         "Ansible works by Python: install python3 on the host, or name the one that it has:"
         " ansible_python_interpreter",
     ),
+    (
+        re.compile(r"requires a minimum of Python version"),
+        "install a later Python on the host, and name it: ansible_python_interpreter",
+    ),
 )
 # Of the host's dd, or its Python: Ansible puts modules and files there before anything else.
 _WITHOUT_ROOM = "No space left on device"
