@@ -249,13 +249,17 @@ def _why_failed(event: Event, *, reached: bool) -> str:
     return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
 
 
+def cure_of(words: str) -> str | None:
+    """Return what to do about what Ansible, a shell or ssh says, None where that is not known."""
+    return next((cure for said, cure in _CURES if said.search(words)), None)
+
+
 def _with_cure(words: str) -> str:
     """Return what Ansible says, with what to do where that is known."""
     if _WITHOUT_SSH in words and "No such file" in words:
         return _NEEDS_SSH
-    for said, cure in _CURES:
-        if said.search(words):
-            return f"{words} -> {cure}"
+    if (cure := cure_of(words)) is not None:
+        return f"{words} -> {cure}"
     if _WITHOUT_ROOM in words and " -> " not in words:  # hostprep's own word of it has its cure
         return f"{words} -> {_NEEDS_ROOM}"
     if missing := _WITHOUT_SUDO.search(words):
