@@ -63,8 +63,9 @@ _CURES = (
     ),
     (
         re.compile(r"Permission denied \([\w,-]+\)"),
-        "see who logs in (ansible_user) and by what: ANSIBLE_PRIVATE_KEY_FILE names a key,"
-        " ANSIBLE_CONNECTION_PASSWORD_FILE a file that holds the password; no ansible.cfg is read",
+        "see who logs in (ansible_user) and by what: ANSIBLE_PRIVATE_KEY_FILE names a key, of which"
+        " ssh-agent has to know the passphrase if it has one, ANSIBLE_CONNECTION_PASSWORD_FILE a"
+        " file that holds the password; no ansible.cfg is read",
     ),
     # Of a user's login, and as sudo says it.
     (
