@@ -170,7 +170,7 @@ def _no_memory(look: DatasetLook, together: RamBudget, taken_bytes: int) -> Refu
         f" the spec's other data sets {format_bytes(taken_bytes)}: with"
         f" {format_bytes(together.reserve_bytes)} reserved for the machine"
         f" {format_bytes(together.missing_bytes)} are missing; nothing was changed.",
-        "put one of them onto a disk, or choose a smaller --reserve",
+        "put one of them onto a disk, or choose a smaller --reserve of `hostprep apply`",
     )
 
 

@@ -63,8 +63,9 @@ _CURES = (
     ),
     (
         re.compile(r"Permission denied \([\w,-]+\)"),
-        "see who logs in (ansible_user) and by what: ANSIBLE_PRIVATE_KEY_FILE names a key,"
-        " ANSIBLE_CONNECTION_PASSWORD_FILE a file that holds the password; no ansible.cfg is read",
+        "see who logs in (ansible_user) and by what: ANSIBLE_PRIVATE_KEY_FILE names a key, of which"
+        " ssh-agent has to know the passphrase if it has one, ANSIBLE_CONNECTION_PASSWORD_FILE a"
+        " file that holds the password; no ansible.cfg is read",
     ),
     # Of a user's login, and as sudo says it.
     (
@@ -107,6 +108,10 @@ _CURES = (
         re.compile(r"module interpreter '.*' was not found|need to set the interpreter"),
         "Ansible works by Python: install python3 on the host, or name the one that it has:"
         " ansible_python_interpreter",
+    ),
+    (
+        re.compile(r"requires a minimum of Python version"),
+        "install a later Python on the host, and name it: ansible_python_interpreter",
     ),
 )
 # Of the host's dd, or its Python: Ansible puts modules and files there before anything else.
@@ -245,13 +250,17 @@ def _why_failed(event: Event, *, reached: bool) -> str:
     return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
 
 
+def cure_of(words: str) -> str | None:
+    """Return what to do about what Ansible, a shell or ssh says, None where that is not known."""
+    return next((cure for said, cure in _CURES if said.search(words)), None)
+
+
 def _with_cure(words: str) -> str:
     """Return what Ansible says, with what to do where that is known."""
     if _WITHOUT_SSH in words and "No such file" in words:
         return _NEEDS_SSH
-    for said, cure in _CURES:
-        if said.search(words):
-            return f"{words} -> {cure}"
+    if (cure := cure_of(words)) is not None:
+        return f"{words} -> {cure}"
     if _WITHOUT_ROOM in words and " -> " not in words:  # hostprep's own word of it has its cure
         return f"{words} -> {_NEEDS_ROOM}"
     if missing := _WITHOUT_SUDO.search(words):

@@ -43,7 +43,8 @@ def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) 
             " changed.",
             "choose a smaller size, fewer inodes or a smaller --reserve; --force mounts it"
             " all the same",
-            spec_hint="choose a smaller size, fewer inodes or a smaller --reserve",
+            spec_hint="choose a smaller size, fewer inodes or a smaller --reserve of"
+            " `hostprep apply`",
         )
     return budget
 

@@ -192,7 +192,7 @@ def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
     if budget.fits or request.force:
         return None
     hint = OUT_OF_MEMORY
-    spec_hint = "choose another `to`, on a disk, or a smaller --reserve"
+    spec_hint = "choose another `to`, on a disk, or a smaller --reserve of `hostprep apply`"
     if request.volume_size_bytes is not None:
         spec_hint = "run it where that limit does not hold, or with a smaller --reserve"
         hint = f"{spec_hint}; --force stages it all the same"

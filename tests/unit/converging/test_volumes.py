@@ -219,7 +219,9 @@ def test_every_volume_takes_of_the_same_memory() -> None:
     first, second = plan_volumes(looks, {}, reserve_bytes=0)
     assert first.refusal is None and second.refusal is not None
     assert "promised to other volumes" in second.refusal.message
-    assert second.refusal.hint == "choose a smaller size, fewer inodes or a smaller --reserve"
+    assert second.refusal.hint == (
+        "choose a smaller size, fewer inodes or a smaller --reserve of `hostprep apply`"
+    )
     looks = [look("28G", fresh(f"/mnt/{name}")) for name in "ab"]
     assert not any(plan.refusal for plan in plan_volumes(looks, {}, reserve_bytes=0))
 

@@ -137,6 +137,14 @@ def test_a_host_whose_disk_is_full_is_told_where_to_look() -> None:
     assert b.message == told
 
 
+def test_a_host_whose_python_is_too_old_for_ansible_is_told_what_to_do() -> None:
+    said = "ansible-core requires a minimum of Python version 3.8. Current version: 3.7.3"
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert a.message == (
+        f"{said} -> install a later Python on the host, and name it: ansible_python_interpreter"
+    )
+
+
 @pytest.mark.parametrize(
     "said",
     [

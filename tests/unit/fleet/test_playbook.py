@@ -448,6 +448,14 @@ def test_an_inventory_of_which_a_file_cannot_be_read_is_not_begun_with(
     assert re.search(f"at {place}:4|in '{place}': line 4", told), "which line of it"
 
 
+def test_an_inventory_that_is_encrypted_wants_the_vaults_password(tmp_path: Path) -> None:
+    inventory = tmp_path / "lab.yml"
+    inventory.write_text(f"$ANSIBLE_VAULT;1.1;AES256\n{'30' * 40}\n")
+    with pytest.raises(UsageError, match="cannot be read as an inventory; no host") as caught:
+        run_playbook("readiness", str(inventory), {})
+    assert "ANSIBLE_VAULT_PASSWORD_FILE" in str(caught.value.hint)
+
+
 def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
     playbooks: Path,
 ) -> None:

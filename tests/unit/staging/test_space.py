@@ -341,7 +341,7 @@ def test_only_force_takes_memory_that_the_machine_needs() -> None:
     assert check_memory(replace(INTO_A_DIRECTORY, force=True), too_much) is None
     assert (refusal.hint, refusal.spec_hint) == (
         plans_space.OUT_OF_MEMORY,
-        "choose another `to`, on a disk, or a smaller --reserve",
+        "choose another `to`, on a disk, or a smaller --reserve of `hostprep apply`",
     )
     limited = check_memory(INTO_A_VOLUME, too_much)  # the volume is there; this process may less
     assert limited is not None and limited.spec_hint is not None
