@@ -6,6 +6,7 @@ import itertools
 import random
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -206,6 +207,9 @@ def build(opened: Opened, job: ProbeJob) -> Built:
     from torch.utils.data import DataLoader, default_collate
 
     theirs = opened.loader
+    # Of more workers than processors, which are tried here and not asked for by the user, whose
+    # code may have made errors of warnings.
+    warnings.filterwarnings("ignore", "This DataLoader will create ")
     options: dict[str, Any] = {"num_workers": job.workers}
     if job.workers:
         options["prefetch_factor"] = job.prefetch_factor

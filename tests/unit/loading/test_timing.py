@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -195,6 +196,14 @@ def test_their_loader_keeps_its_collate_and_its_start_method() -> None:
     assert built.multiprocessing_context.get_start_method() == "spawn"
     assert built.num_workers == 2
     assert [i for i, _ in zip(built.sampler, range(3), strict=False)] == [0, 1, 2]  # not shuffled
+
+
+def test_more_workers_than_processors_are_tried_where_the_user_makes_errors_of_warnings() -> None:
+    """As by PYTHONWARNINGS=error: recommend ended with torch's, for a number that it chose."""
+    workers = len(os.sched_getaffinity(0)) + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert build(opened(Sleepy()), job(workers)).loader.num_workers == workers
 
 
 def test_too_slow_to_be_timed_is_inconclusive(
