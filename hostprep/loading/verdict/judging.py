@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hostprep.loading import hazards
 from hostprep.loading.bounds import MOST_WORKERS, descriptors_of_a_training
 from hostprep.loading.curve import Ceiling, Curve
-from hostprep.loading.measuring.disturbance import others_beside
+from hostprep.loading.measuring.disturbance import others_beside, without_others
 from hostprep.loading.model import Pipeline
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Report
@@ -183,7 +183,7 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         capacity_cpus=run.measurer.host.capacity_per_rank,
         bounds=found_bounds,
         failed=run.failed,
-        ceiling=run.ceiling,
+        ceiling=without_others(run.ceiling, run.probes),
         distinct=run.distinct_untried(),
         handed_over=handed_over(run.cost) if run.transport is None else math.inf,
         error=_error_of_model(run, run.curve),
