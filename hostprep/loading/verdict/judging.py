@@ -168,9 +168,13 @@ def _late(run: Run) -> list[str]:
     if opening > _LATE_SECONDS:
         why = (
             f"each measurement opens {run.measurer.what} anew, which takes"
-            f" {format_seconds(opening)} here; what a module does when it is imported and is no"
-            " part of the loader goes below `if __name__ == '__main__':`"
+            f" {format_seconds(opening)} here with all that is imported for it"
         )
+        if run.listing is None:
+            why += (
+                "; what else its module does when it is imported goes below"
+                " `if __name__ == '__main__':`"
+            )
     return [f"this took {seconds:.0f} s, and not the {given:g} of --seconds: {why}"]
 
 

@@ -132,6 +132,9 @@ def test_what_takes_its_time_where_it_is_opened_is_told_from_what_starts_late() 
     """A script that runs three epochs when it is imported: they take the time, not its batches."""
     (note,) = reported(past_seconds=60.0, opening_seconds=52.0).notes
     assert "opens x anew, which takes 52.0 s here" in note and "__main__" in note
+    files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
+    (note,) = reported(past_seconds=60.0, opening_seconds=52.0, listing=files).notes
+    assert note.endswith("takes 52.0 s here with all that is imported for it")
     (note,) = reported(past_seconds=60.0).notes
     assert "waits for its first batches" in note and "__main__" not in note
 
