@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import MOST_UNCONFIRMED, MOST_WORKERS
 from hostprep.loading.curve import Curve
+from hostprep.loading.measuring.disturbance import without_others
 from hostprep.loading.measuring.following import GRACE_SECONDS
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Probe
@@ -30,7 +31,8 @@ _UNEVEN = 1.3
 class Pace:
     """What is known of how fast probes are; ``probes`` are those made so far.
 
-    ``ceiling`` is what those gave at most, in samples a second, that were too slow to be timed.
+    ``ceiling`` is what those gave at most, in samples a second, that were too slow to be timed,
+    beside the programs that run here.
     """
 
     measurer: Measurer
@@ -126,7 +128,8 @@ class Pace:
             for probe in self.probes
             if probe.workers
         ]
-        return min([self.curve.rate(workers), *shown, self.ceiling])
+        ceiling = without_others(self.ceiling, self.probes) if alone else self.ceiling
+        return min([self.curve.rate(workers), *shown, ceiling])
 
     def _seconds(self, workers: int, rate: float) -> float:
         """Return how long a probe takes at ``rate``: its start, what is discarded, the rounds."""

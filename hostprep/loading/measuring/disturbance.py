@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hostprep.loading.model import Probe
 
 # Other programs that take less than this share of the processors do not count as a disturbance.
@@ -30,6 +32,15 @@ def undisturbed(
     makers = max(1, workers)
     waited = min(runnable_cpus - own_cpus, 0.99 * makers)
     return samples_per_s * max(1.0, min(makers / (makers - waited), cpus / own_cpus))
+
+
+def without_others(samples_per_s: float, probes: Iterable[Probe]) -> float:
+    """Return what a rate beside other programs comes to without them, by what they cost ``probes``.
+
+    For a rate of which no more is known: those without workers tell, and none loses more.
+    """
+    gains = (p.undisturbed_samples_per_s / p.samples_per_s for p in probes if not p.workers)
+    return samples_per_s * max(gains, default=1.0)
 
 
 def others_beside(probe: Probe) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hostprep.loading import hazards
 from hostprep.loading.bounds import MOST_WORKERS, descriptors_of_a_training
 from hostprep.loading.curve import Ceiling, Curve
-from hostprep.loading.measuring.disturbance import others_beside
+from hostprep.loading.measuring.disturbance import others_beside, without_others
 from hostprep.loading.model import Pipeline
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Report
@@ -168,9 +168,13 @@ def _late(run: Run) -> list[str]:
     if opening > _LATE_SECONDS:
         why = (
             f"each measurement opens {run.measurer.what} anew, which takes"
-            f" {format_seconds(opening)} here; what a module does when it is imported and is no"
-            " part of the loader goes below `if __name__ == '__main__':`"
+            f" {format_seconds(opening)} here with all that is imported for it"
         )
+        if run.listing is None:
+            why += (
+                "; what else its module does when it is imported goes below"
+                " `if __name__ == '__main__':`"
+            )
     return [f"this took {seconds:.0f} s, and not the {given:g} of --seconds: {why}"]
 
 
@@ -183,7 +187,7 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         capacity_cpus=run.measurer.host.capacity_per_rank,
         bounds=found_bounds,
         failed=run.failed,
-        ceiling=run.ceiling,
+        ceiling=without_others(run.ceiling, run.probes),
         distinct=run.distinct_untried(),
         handed_over=handed_over(run.cost) if run.transport is None else math.inf,
         error=_error_of_model(run, run.curve),

@@ -14,7 +14,7 @@ from hostprep.loading.curve import curve_of
 from hostprep.loading.failures import LoaderFailed
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import Binding, FailedProbe, SampleCost
+from hostprep.loading.model import Binding, FailedProbe, Probe, SampleCost
 from hostprep.loading.recommend import from_loader
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import Search
@@ -39,11 +39,14 @@ def reported(
     past_seconds: float = 0.0,
     opening_seconds: float = 1.5,
     listing: Listing | None = None,
+    alone: Probe | None = None,
+    ceiling: float = math.inf,
     **host: Any,
 ) -> Report:
     """Return the report on a loader, of ``past_seconds`` after it was begun.
 
     With ``listing`` it is one of files. Unless ``cost`` is given it only waits, 10 ms a sample.
+    With ``alone`` it was timed without workers, and gave with them no more than ``ceiling``.
     """
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
@@ -58,6 +61,9 @@ def reported(
         sample_bytes=1,
     )
     run.curve = curve_of(run.cost, None, share.capacity_per_rank)
+    if alone is not None:
+        run.search = Search(run.curve, None, lambda _: None, run._most, lambda: 0, probes=[alone])
+        run.ceiling = ceiling
     return report_of(run, "loader")
 
 
@@ -76,6 +82,23 @@ def test_a_bound_of_the_host_is_kept_below_that() -> None:
     found = recommended(shm_free_bytes=512, shm_size_bytes=512)
     assert found is not None
     assert 1 <= found < 16
+
+
+@pytest.mark.parametrize(
+    ("alone", "ceiling", "workers"),
+    [
+        (making.probe(0, 100), 100.0, 1),
+        (making.probe(0, 10, undisturbed_samples_per_s=100.0), 10.0, 1),
+        (making.probe(0, 10, undisturbed_samples_per_s=100.0), 36.0, 4),
+    ],
+)
+def test_workers_too_slow_to_be_timed_are_held_against_none_beside_the_same_programs(
+    alone: Probe, ceiling: float, workers: int
+) -> None:
+    """None gave 10 samples/s beside them, and some 36: without them it is not 36 against 100."""
+    cost = making.cost(seconds=0.01, worker_seconds=0.01, cpu_seconds=0.01)
+    made = reported(cost=cost, alone=alone, ceiling=ceiling, capacity_cpus=2.0, affinity_cpus=2)
+    assert made.recommendation.num_workers == workers
 
 
 @pytest.mark.parametrize(("cpus", "most"), [(0.5, 1), (1.5, 2), (8.0, 8)])
@@ -109,6 +132,9 @@ def test_what_takes_its_time_where_it_is_opened_is_told_from_what_starts_late() 
     """A script that runs three epochs when it is imported: they take the time, not its batches."""
     (note,) = reported(past_seconds=60.0, opening_seconds=52.0).notes
     assert "opens x anew, which takes 52.0 s here" in note and "__main__" in note
+    files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
+    (note,) = reported(past_seconds=60.0, opening_seconds=52.0, listing=files).notes
+    assert note.endswith("takes 52.0 s here with all that is imported for it")
     (note,) = reported(past_seconds=60.0).notes
     assert "waits for its first batches" in note and "__main__" not in note
 
