@@ -68,7 +68,10 @@ _PATH_HINTS = {
 # Of what cannot be told any better.
 MEND_HINT = "mend that (dmesg may say more), and run the same command again"
 # Of what root itself is refused; who runs as another user may have the right to it.
-ROOT_KEPT_OUT = "a server may keep root out (NFS: root_squash)"
+ROOT_KEPT_OUT = (
+    "a server may keep root out (NFS: root_squash), and a user of what they have mounted themselves"
+    " (sshfs without allow_other)"
+)
 # What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
 _OF_THE_HOST = {
     *(errno.ENOLCK, errno.EBUSY, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
@@ -96,6 +99,8 @@ def reading_hint(error: OSError) -> str:
         return LIMIT_HINTS[error.errno]
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         return "run it with sudo, or have it opened to you"
+    if error.errno == errno.EACCES:
+        return f"{ROOT_KEPT_OUT}: `findmnt -T` with the path shows it; dmesg may say more"
     if error.errno in OF_A_SERVER:
         return "mount it anew, once its server is there, and run the same command again"
     return _PATH_HINTS.get(error.errno or 0, MEND_HINT)

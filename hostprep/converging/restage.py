@@ -24,7 +24,7 @@ from hostprep.converging.boot_record import (
 )
 from hostprep.converging.boot_state import absent_mount
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.errors import ROOT_KEPT_OUT, HostprepError, Refused, UsageError
 from hostprep.host.answering import wait_for_answers
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
@@ -113,6 +113,12 @@ def check_places(record: BootRecord, again: str) -> None:
                 " nothing was staged.",
                 f"`systemctl restart {shlex.quote(feeder.unit)}`, then {again}",
             )
+        try:
+            os.stat(record.source)
+        except PermissionError as error:
+            raise _unreadable(record, error, f"{ROOT_KEPT_OUT}: mend that, then {again}") from None
+        except OSError:
+            pass
         raise Refused(f"its source {record.source} is not there; nothing was staged.", mended)
     now = f"if it is meant so, `hostprep apply` records it; otherwise mend it, then {again}"
     if (real := followed(record.source)) != record.source:
@@ -138,14 +144,17 @@ def _check_filled(record: BootRecord, again: str) -> None:
         with os.scandir(record.source) as entries:
             empty = next(entries, None) is None
     except OSError as error:
-        raise HostprepError(
-            f"its source {record.source} cannot be read: {error.strerror}; nothing was staged.",
-            f"mend it, then {again}",
-        ) from None
+        raise _unreadable(record, error, f"mend it, then {again}") from None
     if empty:
         raise Refused(
             f"its source {record.source} is empty; nothing was staged.", f"fill it, then {again}"
         )
+
+
+def _unreadable(record: BootRecord, error: OSError, hint: str) -> HostprepError:
+    return HostprepError(
+        f"its source {record.source} cannot be read: {error.strerror}; nothing was staged.", hint
+    )
 
 
 def _check_target(record: BootRecord, now: str) -> None:

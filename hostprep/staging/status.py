@@ -9,7 +9,14 @@ import shlex
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, one_line, reading_hint, without_claim
+from hostprep.errors import (
+    ROOT_KEPT_OUT,
+    HostprepError,
+    Refused,
+    one_line,
+    reading_hint,
+    without_claim,
+)
 from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
@@ -133,6 +140,8 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         return "interrupted", *_cut_short(record)
     if closed := _closed(record.target):
         hint = "ask as root, or as one who may (its owner and mode say who)"
+        if os.geteuid() == 0:
+            hint = f"ask as one who may: {ROOT_KEPT_OUT}"
         return "unreachable", f"{NOT_FOR_US}{closed}", hint
     if not os.path.isdir(record.target):
         if failing := _failing(record.target):
@@ -170,16 +179,18 @@ def _what_comes_of_it(record: Record) -> str:
 
 def _closed(target: str) -> str | None:
     """Return the directory above into which this user may not look; None where that may be."""
-    path = target
+    below = path = target
     while True:
         try:
             os.stat(path)
         except PermissionError:
-            path = os.path.dirname(path)
+            below, path = path, os.path.dirname(path)
         except OSError:
             return None
         else:
-            return path if path != target else None
+            # What a user has mounted themselves does not even show root what it is.
+            closed = below if os.access(path, os.X_OK) else path
+            return closed if path != target else None
 
 
 def _failing(target: str) -> OSError | None:

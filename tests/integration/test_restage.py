@@ -37,6 +37,7 @@ from tests.kit.stagecraft import (
     hostprep,
     make_source,
     mount,
+    mounted_by_another,
     only_dataset,
     rewrite,
     run_hostprep,
@@ -191,6 +192,16 @@ def test_a_source_that_an_automounter_has_mounted_when_one_looks(
         assert done.returncode == 0, done.stderr
         unmount(home)
         assert only_dataset()["state"] == "staged"
+
+
+def test_a_source_that_root_is_kept_out_of_is_not_said_to_be_gone(
+    host: Host,
+) -> None:
+    host.prepare()
+    host.reboot()
+    with mounted_by_another(host.source):
+        said = host.refused(f"its source {host.source} cannot be read: Permission denied", code=1)
+    assert "allow_other" in said
 
 
 def test_a_source_on_another_file_system_than_before(host: Host) -> None:

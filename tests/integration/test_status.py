@@ -19,6 +19,7 @@ from tests.kit.stagecraft import (
     HOSTPREP,
     hostprep,
     make_source,
+    mounted_by_another,
     only_dataset,
     rewrite,
     run_hostprep,
@@ -73,6 +74,15 @@ def test_a_volume_that_is_not_for_this_user_is_not_called_empty(
     assert check["status"] == "UNKNOWN" and closed in check["message"]
     assert check["remedy"]["commands"] == [f"namei -l {volume}/data"]
     assert only_dataset()["state"] == "staged"
+
+
+def test_what_a_user_has_mounted_over_a_copy_keeps_root_out(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target / "deep")
+    with mounted_by_another(target):
+        found = only_dataset()
+    assert (found["state"], found["freshness"]) == ("unreachable", "unknown")
+    assert found["reason"] == f"this user may not look into {target}"
+    assert "allow_other" in found["hint"] and "as root" not in found["hint"]
 
 
 def test_a_disk_that_fails_is_not_called_empty(

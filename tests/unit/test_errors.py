@@ -14,7 +14,8 @@ from hostprep.errors import failed_by_host, reading_hint
     ("code", "uid", "words"),
     [
         (errno.EACCES, 1000, "with sudo"),
-        (errno.EACCES, 0, "dmesg"),  # root is refused by a server, or by a security module
+        (errno.EACCES, 0, "allow_other"),  # root is refused by a server, or a user's own mount
+        (errno.EACCES, 0, "dmesg"),  # or by a security module
         (errno.ESTALE, 1000, "mount it anew"),
         (errno.ECONNABORTED, 1000, "mount it anew"),
         (errno.EIO, 0, "dmesg"),
