@@ -98,13 +98,13 @@ class Looker:
                 )
             same = way is _Way.ABSOLUTE or not lies_in(origin, feeder.origin)
             if same and not lies_in(origin, feeder.target):
-                # That is there now, or away, as of one that no other feeds.
+                # That is there now, or away, as if no other data set fed this one.
                 now = self.look(dataclasses.replace(spec, source=origin))
                 return dataclasses.replace(now, spec=spec, target=look.target, source=origin)
             source = origin if same else feeder.target + origin.removeprefix(feeder.origin)
             look = dataclasses.replace(look, source=source)
             kept = load_record(spec.name, look.target)
-            # Of one that was cut short as well; but before it was published none of it lies there.
+            # Also where a run was cut short; but before a publication none of it lies there.
             mine = kept is not None and kept.source == source and kept.phase != "copying"
             if mine and os.path.lexists(look.target):
                 return self.look_behind(look, feeder)

@@ -151,7 +151,7 @@ def _find(word: str, *, may_come: bool) -> _Known:
     names = sorted({each.name for each in found.values()})
     near = difflib.get_close_matches(word, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
-    # Of what those are, nothing but the names of their folders is known.
+    # Nothing is known of these but the names of their folders.
     unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged_records().values())
     if may_come:
         # That nothing at all is known helps nobody who waits for the first.

@@ -104,7 +104,7 @@ def write_record(record: VolumeRecord, done: str = "nothing else was changed") -
     """Store ``record`` in place of the earlier one.
 
     Raises ``HostprepError`` if it fails; ``done`` says what was changed by then ("nothing was
-    mounted"). For who holds the lock of the volumes.
+    mounted"). The caller holds the lock of the volumes.
     """
     file = _file(record.path, state_dir())
     try:
