@@ -71,7 +71,7 @@ def check_kept_names(private: PrivateDir, lines: Iterable[bytes], spelling: Spel
     """
     if spelling.sure:
         return
-    # Of files as many as one directory has; there may be millions in all.
+    # Only one directory's files at a time: there may be millions in all.
     expected: dict[str, set[str]] = {"": set()}
     for directory, records in map(decode_line, lines):
         _expect(expected, directory, (record.name for record in records))

@@ -63,7 +63,7 @@ class holding:
         nameless = error.errno == errno.ENOENT and not all(map(is_plain, self._path.split("/")))
         if error.errno in (*NAME_REFUSALS, *links) or (self._path and nameless):
             what = self._what
-            # Of a container that was started without.
+            # A container was started without that capability.
             if what == OWNER and error.errno == errno.EPERM and _may_not_chown():
                 raise OSError(error.errno, NO_CHOWN) from error
             if what == SYMLINKS and error.errno == errno.ENAMETOOLONG:

@@ -22,8 +22,8 @@ from hostprep.staging.tree import Plain, is_slow
 _LEAST_FILES = 2000
 _TASK_FILES = 1000
 _TASK_DIRECTORIES = 64
-# Of a directory that is more than one worker's share. For each of them all that is known of it is
-# taken apart, to find what is its own: that is a good part of the time, and most of the memory.
+# The most parts that a directory larger than one worker's share is split into. For each of them all
+# that is known of it is gone through, which is much of the time and most of the memory.
 _MOST_PARTS = 4
 
 

@@ -191,7 +191,7 @@ def _looked_at(
             if entry is None:
                 continue
             found = None
-            # Of an update that was cut short both are on record: what was there, what was to come.
+            # An update that was cut short has both on record: what was there, what was to come.
             for each in reversed(versions.get(name, ())):
                 if each.present_as(entry):
                     found = each
