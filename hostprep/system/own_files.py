@@ -79,7 +79,7 @@ def give_to(descriptor: int, mode: int, gid: int | None, uid: int | None) -> Non
 def remove_unwritten(folder: Path) -> None:
     """Remove what killed runs left of files that ``write_atomically`` was to write in ``folder``.
 
-    For who holds the lock of all that write there: what one is at work on would go as well.
+    The caller holds the lock that all who write there share: what is being written would go too.
     """
     try:
         names = os.listdir(folder)

@@ -53,7 +53,7 @@ def temporary_folder() -> Iterator[str | None]:
         yield None
         return
     with folder as path, _held(path) as held:
-        # Of one that could not be held in time another run may have thought that it was left.
+        # Where we could not hold it in time, another run may have taken it for one that was left.
         yield path if held and os.path.isdir(path) else None
 
 
