@@ -49,10 +49,9 @@ _SAME = "run the same command again"
 
 @dataclass(frozen=True, slots=True)
 class Restaged:
-    """What came of it. ``source_changed`` is None where no earlier digest is known."""
+    """What came of it, also in words."""
 
     result: StageResult
-    source_changed: bool | None
     summary: str
 
 
@@ -83,13 +82,7 @@ def restage(name: str, observer: Observer) -> Restaged:
                 error.message = f"{name}: {error.message}{unnoted}"
             raise
         save_boot_record(dataclasses.replace(record, digest=done.result.digest))
-        _note(
-            name,
-            "ready",
-            done.summary,
-            digest=done.result.digest,
-            source_changed=done.source_changed,
-        )
+        _note(name, "ready", done.summary, digest=done.result.digest)
     return done
 
 
@@ -245,7 +238,7 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
         shortfall.hint = shortfall.spec_hint = f"{cure_of(result.skipped)}, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest
-    return Restaged(result, changed, _summary(result, changed))
+    return Restaged(result, _summary(result, changed))
 
 
 @contextmanager
@@ -323,9 +316,6 @@ def _note(
     hint: str | None = None,
     *,
     digest: str | None = None,
-    source_changed: bool | None = None,
 ) -> None:
-    note = BootNote(
-        state, boot_id(), os.getpid(), time.time(), reason, hint, digest, source_changed
-    )
+    note = BootNote(state, boot_id(), os.getpid(), time.time(), reason, hint, digest)
     save_note(name, note)
