@@ -91,7 +91,15 @@ def real_path(
             break
         here = "/" if leads_to.startswith("/") else here
         pending += leads_to.split("/")[::-1]
-    for uid, laid in strangers.items():
+    _check_led(strangers, path, here, writes=writes, replaces=replaces)
+    return here
+
+
+def _check_led(
+    led_by: dict[int, str], path: str, here: str, *, writes: bool, replaces: str | None
+) -> None:
+    """Raise ``Refused`` where a user's link led to what that user may not read, or write."""
+    for uid, laid in led_by.items():
         closed = _is_closed_to(uid, here, os.W_OK if writes else os.R_OK)
         if closed or (replaces is not None and _is_kept_from(uid, here, replaces)):
             use = "write to" if writes else "read"
@@ -101,7 +109,6 @@ def real_path(
                 f" which that user may not {use}. Nothing was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(laid)} shows it",
             )
-    return here
 
 
 def leads_in_circle(path: str) -> bool:
