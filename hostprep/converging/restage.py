@@ -128,7 +128,7 @@ def _wake(path: str) -> None:
     try:
         os.stat(os.path.join(path, "."))
     except OSError:
-        pass  # what is wrong with it is told by who looks
+        pass  # the checks that follow tell what is wrong with it
 
 
 def _feeds(other: BootRecord, record: BootRecord) -> bool:
@@ -231,7 +231,7 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
         named = f" The first is {first.path}: {first.reason}."
-        if closed():  # who looks in the journal may read it, but not all who read the note
+        if closed():  # those who read the journal may see it, but not all who read the note
             shortfall.add_note(named)
         else:
             shortfall.message += named
@@ -291,7 +291,7 @@ def _summary(result: StageResult, changed: bool | None) -> str:
 
 
 def _as_of_the_service(error: HostprepError, again: str) -> None:
-    """Have the hint name how this is run again: who reads it called `status`, or `wait`."""
+    """Have the hint name how this is run again: its reader called `status`, or `wait`."""
     if error.hint is not None:
         error.hint = error.hint.replace(_SAME, again)
     if error.spec_hint is not None:

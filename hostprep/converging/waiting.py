@@ -79,7 +79,7 @@ def wait_for(
     Right before the end every entry of what is ready is held against its manifest, for 30 s each at
     most and, once the time is over, for a second. ``on_change`` is told each new state of one that
     is not ready yet. Any user may wait. Raises ``UsageError`` for a name that several have, and
-    without a time also for one of which nothing is on record: who mistyped it would wait for ever.
+    without a time also for one of which nothing is on record: mistyped, it would never come.
     ``HostprepError`` where the record of one of them cannot be read.
     """
     may_come = timeout_seconds is not None

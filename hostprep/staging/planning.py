@@ -252,6 +252,6 @@ def purpose_of(request: StageRequest) -> dict[str, str]:
         "source": request.source,
         "target": request.target,
         "boot_id": boot_id(),
-        # What was only hashed in flight, or not at all, is no use to who wants it read back.
+        # What was only hashed in flight, or not at all, is no use to a run that reads back.
         "verify": request.verify.value,
     }

@@ -33,7 +33,7 @@ _INODE = itemgetter(8)
 
 
 def says_absent(error: OSError) -> bool:
-    """Whether what was to be looked at is not there, or closed to who is not root."""
+    """Whether what was to be looked at is not there, or is closed to a user who is not root."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return os.geteuid() != 0
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

@@ -68,7 +68,7 @@ def real_path(
             is_link = stat.S_ISLNK(os.lstat(there).st_mode)
             found = _link_in(here, name) if is_link else None
         except OSError:
-            found = None  # there is no way; who opens it tells why
+            found = None  # there is no way; opening it tells why
         if found is None:
             here = there
             continue
@@ -86,7 +86,7 @@ def real_path(
         if os.geteuid() == 0 and link.st_uid not in trusted | {nobody}:
             strangers.setdefault(link.st_uid, there)
         links += 1
-        if links > MOST_LINKS:  # who opens it is told so
+        if links > MOST_LINKS:  # opening it tells so
             here = os.path.join(there, *reversed(pending))
             break
         here = "/" if leads_to.startswith("/") else here

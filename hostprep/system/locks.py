@@ -17,7 +17,7 @@ from hostprep.system.lock_files import FLAGS, fault_of, no_lock, open_lock
 from hostprep.system.state import check_own_records, readable_run_dirs, run_dir
 
 _POLL_SECONDS = 0.2
-# Who only looks whether it is held (``is_locked``) holds it for a moment: that is not at work.
+# ``is_locked``, which only looks whether it is held, holds it for a moment: that is nobody at work.
 _LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.05, 0.005
 
 

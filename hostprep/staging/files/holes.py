@@ -25,7 +25,7 @@ _PLAIN_BLOCKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs")
 def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
     """Return the next stretch of data in [position, end) of a sparse file, clipped to it.
 
-    Raises OSError as lseek(2) does, and where the answers lead nowhere: who asks would never end.
+    Raises OSError as lseek(2) does, and where the answers lead nowhere: the caller would never end.
     """
     try:
         start = os.lseek(descriptor, position, os.SEEK_DATA)

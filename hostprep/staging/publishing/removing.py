@@ -66,7 +66,7 @@ def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int,
 def open_hidden(parent_fd: int, name: str) -> int | None:
     """Return a descriptor of what was hidden and is not removed yet, None where there is nothing.
 
-    That is what a run leaves that was killed meanwhile; in it may be what others had added.
+    A run that was killed meanwhile leaves it; what others had added may be in it.
     """
     try:
         return os.open(f"{private_name(name)}/{GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)

@@ -137,7 +137,7 @@ def check_bare(target: str) -> None:
 
 
 def check_in_sight(record: Record) -> None:
-    """Raise ``Refused`` where something else lies at the path of the copies than they.
+    """Raise ``Refused`` where what lies at the path of the copies is something else.
 
     For those who only look: what is mounted inside them hides a part, which a comparison finds.
     """
