@@ -324,7 +324,7 @@ class _Large:
 
 
 def _is_snapshots_gap(entry: Entry) -> bool:
-    """Whether it is what a snapshot of Btrfs shows in the place of a subvolume in what it is of.
+    """Whether it is what a snapshot of Btrfs shows in the place of a subvolume of the original.
 
     Its time is that of each look: no copy would ever be up to date.
     """
