@@ -119,9 +119,10 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     path = check_path(path)
     mounts = read_mounts(root)
     fstab, fstab_refusal = _read_fstab()
+    lines = fstab or b""
     mount, record, boot = mount_at(path, mounts), read_record(path), boot_id(root)
-    lost = record is not None and record.boot_id == boot and mount is None
-    others = _others(path, mounts, fstab or b"")
+    lost = record if record is not None and record.boot_id == boot and mount is None else None
+    others = _others(path, mounts, lines)
     return VolumeFacts(
         path=path,
         boot_id=boot,
@@ -137,14 +138,14 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         fstab_refusal=fstab_refusal,
         reload_is_due=reload_is_due(fstab_path()),
         fstab_obstacle=_fstab_obstacle(),
-        fstab_aliases=aliases(path, fstab or b""),
+        fstab_aliases=aliases(path, lines),
         fstab_names=_names_of_fstab(),
-        seen_by=_seen_by(path, record.device, root) if lost and record is not None else None,
+        seen_by=None if lost is None else _seen_by(path, lost.device, root),
         out_of_reach=_is_out_of_reach(record, boot, root),
         stays_here=mount is None and stays_here(path, root),
         unlimited=tuple(each.path for each in others if not each.size_bytes),
-        unmounted_above=_unmounted_above(path, mounts, fstab or b""),
-        line_owner=_line_owner(our_line(path, fstab or b"")),
+        unmounted_above=_unmounted_above(path, mounts, lines),
+        line_owner=_line_owner(our_line(path, lines)),
     )
 
 
