@@ -182,8 +182,8 @@ def _installed(directory: Path, unit: str) -> Installed:
 def _without_links(path: str, *, writes: bool = False) -> str:
     """Return a path without symlinks; as it is where one is a stranger's, or cannot be judged.
 
-    Of that the data set's own plan tells, and a service that was set up for it stages nothing: for
-    it, a path that leads elsewhere is refused.
+    The data set's own plan reports that, and a service that was set up for such a path stages
+    nothing: it refuses one that leads elsewhere.
     """
     try:
         return real_path(path, writes=writes)
@@ -223,10 +223,9 @@ def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
 def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool | None]:
     """Return the mount point of a source, and whether it is remote; None where it is not there.
 
-    What an automounter's program mounts comes after the network, whatever it is: that program does.
-
-    One in the copy of another data set, ``feeder``, lies where that is staged to, be it there yet
-    or not, with its volume or without.
+    What an automounter's program mounts counts as remote, whatever it is, since that program starts
+    after the network. A source in the copy of another data set, ``feeder``, lies where that is
+    staged to, whether it is there yet or not.
     """
     if feeder is not None and feeder.volume is not None:
         return feeder.volume, False

@@ -68,8 +68,6 @@ class BootNote:
     """How staging at boot went: ``state`` is ``staging``, ``failed`` or ``ready``.
 
     ``pid`` is the process that staged, ``at`` the time of writing in seconds since the epoch.
-    ``source_changed`` tells whether the source is another than at the last staging, None where it
-    cannot be told.
     """
 
     state: str
@@ -79,7 +77,6 @@ class BootNote:
     reason: str = ""
     hint: str | None = None
     digest: str | None = None
-    source_changed: bool | None = None
 
 
 def unit_name(dataset: str) -> str:

@@ -36,7 +36,7 @@ def render(
 
     ``environment`` holds ``NAME=VALUE`` pairs; ``wanted_by`` are the units that start it,
     ``feeders`` the units that stage what the source lies in. ``automounted``: systemd mounts the
-    source for who looks at it, and lets go of it.
+    source when it is looked at, and unmounts it again.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
     own = [variables[name] for name in _DIRECTORIES if name in variables]
@@ -81,8 +81,8 @@ def own_command() -> tuple[str, ...]:
 def own_programs() -> tuple[str, ...]:
     """Return what root runs with ``own_command``: itself, its interpreter and its modules.
 
-    Of one that is elsewhere the latter two are not those that run now: these may be a preview's,
-    in a temporary folder.
+    Where ``HOSTPREP_COMMAND`` names another place, the interpreter and modules that run now are not
+    those that root will run: they may be a preview's, in a temporary folder.
     """
     command = own_command()[0]
     if os.environ.get("HOSTPREP_COMMAND"):

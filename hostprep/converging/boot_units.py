@@ -163,22 +163,21 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
     changes = []
     if differing := _differences(record, earlier):
         changes.append(Change(Kind.BOOT, name, "write what to stage at boot", differing))
-    have = installed.content if installed is not None else None
-    exposed = installed.writer if installed is not None else None
-    if exposed is not None:
-        changes.append(Change(Kind.BOOT, name, f"make {unit} root's alone", f"it {exposed}"))
-    if have != content:
-        reason = "it is missing" if have is None else "it differs from what it must be now"
+    have = installed or Installed(unit, None)
+    if have.writer is not None:
+        changes.append(Change(Kind.BOOT, name, f"make {unit} root's alone", f"it {have.writer}"))
+    if have.content != content:
+        reason = "it is missing" if have.content is None else "it differs from what it must be now"
         changes.append(Change(Kind.BOOT, name, f"write {unit}", reason))
-    linked = installed.wanted_by if installed is not None else frozenset()
-    if linked != frozenset(starters):
-        changes.append(Change(Kind.BOOT, name, f"enable {unit}", _unlinked(linked, starters)))
-    start = installed is not None and installed.failed
-    if start:
+    linked = have.wanted_by == frozenset(starters)
+    if not linked:
+        why = _unlinked(have.wanted_by, starters)
+        changes.append(Change(Kind.BOOT, name, f"enable {unit}", why))
+    if have.failed:
         why = "it failed in this boot, for which systemd calls the machine degraded"
         changes.append(Change(Kind.BOOT, name, f"start {unit} again", why))
     unchanged = Unchanged(Kind.BOOT, name, f"{unit} is there as it must be, and enabled")
-    overruled = _overruled(name, path, installed)
+    overruled = _overruled(name, path, have)
     kept = overruled or (() if changes else (unchanged,))
     return BootStep(
         ObjectPlan(Kind.BOOT, name, changes=tuple(changes), unchanged=kept),
@@ -186,19 +185,17 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         installed,
         # With any change the record is written too: it then has the digest of what is staged now.
         record=record if changes else None,
-        content=content if have != content or exposed else None,
-        wanted_by=starters if linked != frozenset(starters) else None,
-        start=start,
+        content=content if have.content != content or have.writer else None,
+        wanted_by=None if linked else starters,
+        start=have.failed,
     )
 
 
-def _overruled(name: str, unit: Path, installed: Installed | None) -> tuple[Unchanged, ...]:
+def _overruled(name: str, unit: Path, installed: Installed) -> tuple[Unchanged, ...]:
     """Say for which drop-in it does not stage; those of its own lines are written anew.
 
     Not of one with a condition: that may hold, as HP013 tells.
     """
-    if installed is None:
-        return ()
     found, setting = installed.astray, installed.hindrance
     drop_in, cure = None, "correct its ExecStart= lines, or take them out"
     if found is not None and found.file != unit:

@@ -99,13 +99,13 @@ class Looker:
                 )
             same = way is _Way.ABSOLUTE or not lies_in(origin, feeder.origin)
             if same and not lies_in(origin, feeder.target):
-                # That is there now, or away, as of one that no other feeds.
+                # That is there now, or away, as if no other data set fed this one.
                 now = self.look(dataclasses.replace(spec, source=origin))
                 return dataclasses.replace(now, spec=spec, target=look.target, source=origin)
             source = origin if same else feeder.target + origin.removeprefix(feeder.origin)
             look = dataclasses.replace(look, source=source)
             kept = load_record(spec.name, look.target)
-            # Of one that was cut short as well; but before it was published none of it lies there.
+            # Also where a run was cut short; but before a publication none of it lies there.
             if kept is not None and kept.phase != "copying" and os.path.lexists(look.target):
                 if kept.source != source:  # by its origin it may seem to be the same
                     raise of_another_source(self._request(spec, source, parent), kept)

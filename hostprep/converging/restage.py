@@ -50,10 +50,9 @@ _SAME = "run the same command again"
 
 @dataclass(frozen=True, slots=True)
 class Restaged:
-    """What came of it. ``source_changed`` is None where no earlier digest is known."""
+    """What came of it, also in words."""
 
     result: StageResult
-    source_changed: bool | None
     summary: str
 
 
@@ -84,13 +83,7 @@ def restage(name: str, observer: Observer) -> Restaged:
                 error.message = f"{name}: {error.message}{unnoted}"
             raise
         save_boot_record(dataclasses.replace(record, digest=done.result.digest))
-        _note(
-            name,
-            "ready",
-            done.summary,
-            digest=done.result.digest,
-            source_changed=done.source_changed,
-        )
+        _note(name, "ready", done.summary, digest=done.result.digest)
     return done
 
 
@@ -240,14 +233,14 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
         named = f" The first is {first.path}: {first.reason}."
-        if closed():  # who looks in the journal may read it, but not all who read the note
+        if closed():  # those who read the journal may see it, but not all who read the note
             shortfall.add_note(named)
         else:
             shortfall.message += named
         shortfall.hint = shortfall.spec_hint = f"{cure_of(result.skipped)}, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest
-    return Restaged(result, changed, _summary(result, changed))
+    return Restaged(result, _summary(result, changed))
 
 
 @contextmanager
@@ -300,7 +293,7 @@ def _summary(result: StageResult, changed: bool | None) -> str:
 
 
 def _as_of_the_service(error: HostprepError, again: str) -> None:
-    """Have the hint name how this is run again: who reads it called `status`, or `wait`."""
+    """Have the hint name how this is run again: its reader called `status`, or `wait`."""
     if error.hint is not None:
         error.hint = error.hint.replace(_SAME, again)
     if error.spec_hint is not None:
@@ -325,9 +318,6 @@ def _note(
     hint: str | None = None,
     *,
     digest: str | None = None,
-    source_changed: bool | None = None,
 ) -> None:
-    note = BootNote(
-        state, boot_id(), os.getpid(), time.time(), reason, hint, digest, source_changed
-    )
+    note = BootNote(state, boot_id(), os.getpid(), time.time(), reason, hint, digest)
     save_note(name, note)

@@ -28,7 +28,7 @@ _STALL_SECONDS = 600.0
 
 _MISSING = "does not exist"
 _CURE = "take the data set out of the spec until it is back"
-# What a source gives that is there, and is none or not for this user: no matter of waiting for it.
+# Errors of a source that is there, but is no directory or closed to this user: it is not away.
 _OF_THE_SOURCE = frozenset(
     {errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
 )

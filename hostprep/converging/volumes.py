@@ -124,7 +124,7 @@ def plan_volumes(
     """
     promised_bytes = -freed.promised_bytes
     made: set[str] = set()
-    # Of all of them, whichever is done first: one may shrink before that which it lies in.
+    # For all of them, whichever is done first: one that shrinks may come before the one it lies in.
     roots = {look.spec.path: _root_then(look) for look in looks}
     plans = []
     for look in sorted(looks, key=_order):

@@ -79,7 +79,7 @@ def wait_for(
     Right before the end every entry of what is ready is held against its manifest, for 30 s each at
     most and, once the time is over, for a second. ``on_change`` is told each new state of one that
     is not ready yet. Any user may wait. Raises ``UsageError`` for a name that several have, and
-    without a time also for one of which nothing is on record: who mistyped it would wait for ever.
+    without a time also for one of which nothing is on record: mistyped, it would never come.
     ``HostprepError`` where the record of one of them cannot be read.
     """
     may_come = timeout_seconds is not None
@@ -151,7 +151,7 @@ def _find(word: str, *, may_come: bool) -> _Known:
     names = sorted({each.name for each in found.values()})
     near = difflib.get_close_matches(word, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
-    # Of what those are, nothing but the names of their folders is known.
+    # Nothing is known of these but the names of their folders.
     unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged_records().values())
     if may_come:
         # That nothing at all is known helps nobody who waits for the first.

@@ -62,7 +62,7 @@ def check_readable() -> None:
 def unkept_kinds() -> dict[Kind, HostprepError]:
     """Return of which kinds nothing could be done here, for want of a place for what is written.
 
-    For who would carry the plan out: any user may look at a plan that is root's to carry out.
+    To be asked as the one who would carry the plan out: any user may look at a plan of root's.
     """
     found: dict[Kind, HostprepError] = {}
     state, run = state_dir(), run_dir()

@@ -39,6 +39,13 @@ def text(value: object) -> str:
     return value
 
 
+def _matching(pattern: str, value: object, problem: str) -> str:
+    written = text(value)
+    if not re.fullmatch(pattern, written):
+        raise ValueError(f"{shown(written)} {problem}")
+    return written
+
+
 def flag(value: object) -> bool:
     """Return a value that must be true or false."""
     if value is None:
@@ -91,9 +98,7 @@ def samples(value: object) -> float:
 
 def count(value: object) -> int:
     """Return a whole number above 0, and no more inodes than a tmpfs takes."""
-    written = text(value)
-    if not re.fullmatch(COUNT_PATTERN, written):
-        raise ValueError(f"{shown(written)} is not a whole number above 0")
+    written = _matching(COUNT_PATTERN, value, "is not a whole number above 0")
     if int(written) > MOST_INODES:
         raise ValueError(f"{shown(written)} is more than the kernel takes ({MOST_INODES})")
     return int(written)
@@ -101,20 +106,14 @@ def count(value: object) -> int:
 
 def mode(value: object) -> int:
     """Return permissions, written in octal."""
-    written = text(value)
-    if not re.fullmatch(MODE_PATTERN, written):
-        raise ValueError(
-            f"{shown(written)} is not a mode; accepted: octal digits such as 0755 or 1777"
-        )
-    return int(written.removeprefix("0o"), 8)
+    problem = "is not a mode; accepted: octal digits such as 0755 or 1777"
+    return int(_matching(MODE_PATTERN, value, problem).removeprefix("0o"), 8)
 
 
 def owner(value: object) -> str:
     """Return ``USER[:GROUP]``; whether they exist is the host's to say."""
-    written = text(value)
-    if not re.fullmatch(OWNER_PATTERN, written):
-        raise ValueError(f"{shown(written)} is not an owner; accepted: USER, USER:GROUP, UID:GID")
-    return written
+    problem = "is not an owner; accepted: USER, USER:GROUP, UID:GID"
+    return _matching(OWNER_PATTERN, value, problem)
 
 
 def huge(value: object) -> str:
@@ -127,10 +126,7 @@ def huge(value: object) -> str:
 
 def package(value: object) -> str:
     """Return a package's name; nothing that a package manager could take for an option."""
-    written = text(value)
-    if not re.fullmatch(PACKAGE_PATTERN, written):
-        raise ValueError(f"{shown(written)} is not the name of a package")
-    return written
+    return _matching(PACKAGE_PATTERN, value, "is not the name of a package")
 
 
 def target(value: object) -> str:

@@ -74,8 +74,8 @@ class RequirementSpec:
 class Spec:
     """A whole spec file. ``path`` is absolute, without symlinks.
 
-    ``blank``: the file says nothing at all, not even that it wants nothing, as ``{}`` does. Nor is
-    the name of a section with nothing behind it, not even ``[]``, a wish: those are ``bare``.
+    ``blank``: the file says nothing at all, not even that it wants nothing, as ``{}`` does.
+    ``bare`` are the sections with nothing behind their name, not even ``[]``: that is no wish.
     """
 
     path: str

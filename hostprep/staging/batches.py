@@ -20,7 +20,7 @@ from hostprep.units import PAGE_BYTES
 
 BATCH_FILES = 128
 BATCH_BYTES = 16 * 1024 * 1024
-# Of how many entries on a directory is looked at by several workers.
+# A directory of more entries is looked at by several workers.
 LARGE_DIRECTORY = 1024
 
 # A directory, what is in it, and of a large one names that nobody has looked at.
@@ -79,9 +79,9 @@ def pack_batches(
 def list_batches(source: DirCache, directory: str, *, from_server: bool, encrypts: bool) -> Listed:
     """List a directory of the source in batches: (directory, what is there, names).
 
-    One that is locked cannot be read: its names are none of its files. Of one with many entries
-    there are ``names`` for ``look_up_batches``, see ``list_if_few``.
-    Plain tuples, as a worker sends them.
+    One that is locked cannot be read: the names in it are not those of its files. ``names``, for
+    ``look_up_batches``, are those of a directory with many entries, see ``list_if_few``. Plain
+    tuples, as a worker sends them.
     """
     try:
         descriptor = source.fd(directory)

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from hostprep.staging.model import StageResult
     from hostprep.staging.planning import StagePlan
 
-# Of less than this nothing can be said: starting and ending weigh as much as reading.
+# Nothing can be said of less than this: starting and ending weigh as much as reading.
 _LEAST_SECONDS = 0.2
 _LEAST_BYTES = 32 * 1024 * 1024
 _BUSY = 0.8
 # A quota that ended so many of its periods early is what a run waited for, if it took so much of
 # what the quota gives itself: in a container it is the quota of other programs too.
 _THROTTLED, _OWN_SHARE = 0.5, 0.25
-# Of what the source gave in a probe: from the first on it was the source that bound, and below the
-# second it was not.
+# Shares of what the source gave in a probe: from the first on it was the source that bound, and
+# below the second it was not.
 _REACHED, _FAR_OFF = 0.8, 0.5
 
 

@@ -24,7 +24,7 @@ from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DirCache, join, writable
 
 _TASK_FILES = 64
-# Of smaller files holes are worth no look.
+# In smaller files holes are not looked for.
 _MAY_HAVE_HOLES_BYTES = 1024 * 1024
 _OPEN_AT_ONCE = 4
 
@@ -98,7 +98,7 @@ def check_written(
             again.batches.extend(pack_batches(parent, [entry]))
             again.copied += Totals.of(entry)
             holes[path] = entry.hole_bytes
-    # Of both copies, as their bytes were: what differs twice has none left.
+    # Taken back for both copies, as their bytes were: what differs twice has none left.
     copied.hole_bytes = max(0, copied.hole_bytes - sum(holes.values()))
     observer.phase("copy", files=again.copied.files, size_bytes=again.copied.data_bytes)
     copied.add(copy_again(again))

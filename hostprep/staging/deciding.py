@@ -277,7 +277,7 @@ def _plan_files(
         if published_fd is not None and previous is not None:
             manifest = manifest_of(previous)
         stack.callback(manifest.close)
-        # By which an interrupted run's copies would be taken up, their source not read again.
+        # Without its journals nothing of an interrupted run is taken up: all is copied anew.
         in_ram = request.volume_size_bytes is not None or is_in_ram(request.parent)
         anew = begins_anew(request.verify, full_check=request.full_check, in_ram=in_ram)
         journal = _journal_of(request, [] if anew else journals, observer)

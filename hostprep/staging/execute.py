@@ -72,7 +72,7 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
                 # A disk to write to may keep us waiting as well.
                 if plan.served and plan.in_ram:
                     standstill.seen((parts, size_bytes), now)
-                # Of a long task its bytes while it lasts; what is copied twice counts once.
+                # A long task counts by its bytes while it lasts; what is copied twice counts once.
                 so_far = min(size_bytes, files.copied.data_bytes)
                 observer.progress(copied.files, max(copied.data_bytes, so_far))
                 if governor is not None:
@@ -92,8 +92,8 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
 def _worth_no_worker(plan: StagePlan, files: CopyPlan) -> bool:
     """Whether these are so few, and so soon at hand, that this process copies them itself.
 
-    Of a source that is served, and may cease to answer, it reads nothing: it could not be
-    interrupted then.
+    Never where the source is served: it may cease to answer, and a process that waits for it cannot
+    be interrupted.
     """
     few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
     at_hand = plan.answers_from_memory or plan.reading.readers == 1

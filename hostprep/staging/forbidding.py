@@ -24,9 +24,9 @@ def unkept_refusal(
 ) -> Refused | None:
     """Refuse a run whose records or locks have a read-only file system, as in some containers.
 
-    For ``stage``: a plan of the whole host has this from ``converging.writable``. Before anything
-    is made or mounted. Who only looks at what root is to do on a volume has records of their own,
-    which do not matter.
+    For ``stage``, before anything is made or mounted: a plan of the whole host has this from
+    ``converging.writable``. Not for a user who only looks at what root is to do on a volume: with
+    records of their own, which do not matter.
     """
     if previous is not None and files.nothing_to_do:
         return None

@@ -77,7 +77,7 @@ def inspect_target(record: Record, *, seconds: float) -> Inspected:
 def inspect_source(record: Record, *, seconds: float) -> Inspected:
     """Compare the source, as it is now, with the manifest; what could not be staged is left out.
 
-    Of a folder only counts that it is there: its time changes with every temporary file in it.
+    A folder only has to be there: its time changes with every temporary file in it.
     Raises as ``open_source`` does, ``OSError`` where it cannot be read further on, and
     ``DamagedManifest`` where the manifest does not have all of it.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Files above this are copied in ranges by several workers and hashed range by range. It is part of
 # the definition of the digest (see hostprep.staging.record.digest): changing it changes digests.
 RANGE_BYTES = 64 * 1024 * 1024
-# In which files may be read: as they are listed, by inode number, or as they lie on the disk.
+# The orders in which files may be read: as listed, by inode number, or as they lie on the disk.
 ORDERS = ("listed", "inode", "physical")
 
 
@@ -43,9 +43,9 @@ Inode = tuple[int, ...]
 class Entry(NamedTuple):
     """One directory entry as ``lstat`` saw it: sizes in bytes, times in ns since the epoch.
 
-    ``blocks`` counts the allocated 512-byte units; of the source those that its data takes, however
-    it is kept there (``files.holes``). Between processes entries travel as plain
-    tuples in this order, which is what ``marshal`` can carry.
+    ``blocks`` counts the allocated 512-byte units; for the source, those that the data itself
+    takes, however its file system stores it (``files.holes``). Between processes entries travel as
+    plain tuples in this order, which is what ``marshal`` can carry.
     """
 
     name: str
@@ -61,10 +61,10 @@ class Entry(NamedTuple):
 
     @property
     def inode(self) -> Inode:
-        """What all names of one file have in common, by which hard links are told.
+        """What all names of one file have in common, by which hard links are recognized.
 
-        Its number is not enough: pools of disks (mergerfs) and other file systems over FUSE give
-        one to files of several, and who takes these for one file stages the content of one.
+        The inode number is not enough: pools of disks (mergerfs) and other FUSE file systems give
+        the same one to different files. Taken for one, they would all get the content of one.
         """
         of_file = self.nlink, self.size, self.mtime_ns, self.mode, self.uid, self.gid
         return self.dev, self.ino, *of_file
@@ -153,19 +153,19 @@ def describe_special(mode: int) -> str:
     return _SPECIAL.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
-# What the reason begins with where nothing is wrong with the source.
+# How reasons begin, or whole ones: ``CURES`` goes by them.
 TARGET_CANNOT = "the target's file system cannot hold "
 NO_CHOWN = "its owner cannot be given without CAP_CHOWN, which root has not here"
 LET_CHOWN = "start it with that capability (docker run --cap-add=CHOWN)"
 FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
 CHANGED_TWICE = "changed while it was copied, twice"
 GONE = "is not there any more: it was deleted since it was listed"
-# Behind the reason of what is another name of a file, whose own reason that is.
+# Follows the reason of a file that failed, where another name of that file is told of.
 ITS_HARD_LINK = " (its hard link "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
 READ_BACK = "read back"
 _QUIET = "let nothing write to the source meanwhile"
-# What mends it where it is not the source that has to be mended, by what the reason begins with.
+# What to do where it is not the source that has to be mended, by how the reason begins.
 CURES = {
     PLACE_TAKEN: "move away what has its place on the target",
     TARGET_CANNOT: "stage to a file system that can hold all of it (ext4, XFS, a tmpfs)",
@@ -305,8 +305,8 @@ class StageResult:
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the
     beginning; None where nothing was copied. ``copied_hole_bytes`` are those of ``copied_bytes``
-    that the source's files have in holes. ``begins_anew`` is the option with which the next run
-    takes up nothing that this one did not publish; None where it does.
+    that the source's files have in holes. ``begins_anew`` is the option because of which the next
+    run cannot take up what this one did not publish; None where it can.
     """
 
     dataset: str

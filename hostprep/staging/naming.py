@@ -15,7 +15,7 @@ from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.target.spelling import Spelling, altered, fall_together, look, scratch
 from hostprep.system.trees import DirCache, join, names_in
 
-# Names that only look as if they were one are rare: what else there is, shows once it is copied.
+# Names that only look as if they were one are rare; what is not tried shows once it is copied.
 _MOST_TRIED, _MOST_LISTED = 64, 4
 _HINT = (
     "stage to a file system that keeps such names apart (ext4, XFS, a tmpfs), or rename them in the"
@@ -71,7 +71,7 @@ def check_kept_names(private: PrivateDir, lines: Iterable[bytes], spelling: Spel
     """
     if spelling.sure:
         return
-    # Of files as many as one directory has; there may be millions in all.
+    # Only one directory's files at a time: there may be millions in all.
     expected: dict[str, set[str]] = {"": set()}
     for directory, records in map(decode_line, lines):
         _expect(expected, directory, (record.name for record in records))

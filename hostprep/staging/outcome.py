@@ -1,4 +1,4 @@
-"""What has come of a run: the record that stays of a data set, and the result for who asked."""
+"""What has come of a run: the record that stays of a data set, and the result for the caller."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _all_of(files: CopyPlan, copied: Copied) -> tuple[int, int]:
 def _weakest(plan: StagePlan) -> Verify:
     """Return how all that is there is verified: what is kept may have been hashed in flight alone.
 
-    Of what an earlier run read back and what it did not, the manifest tells nothing.
+    The manifest does not tell what an earlier run read back and what it did not.
     """
     verify, previous, files = plan.request.verify, plan.previous, plan.files
     if files.unverified:
@@ -92,7 +92,7 @@ def _weakest(plan: StagePlan) -> Verify:
 
 
 def _verified_at(plan: StagePlan, copied: Copied, now: float) -> float:
-    """Return when what is there was last verified: by a run that copied nothing it was not."""
+    """Return when what is there was last verified, which a run that copied nothing did not do."""
     previous, files = plan.previous, plan.files
     if copied.files or files.resumed.files or files.full_check:
         return now

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 # A server that takes 10 ms to tell of a file does so for many at once.
 _LOOKERS = 64
 _LEAST_THREADS = 8
-# What a run needs once the source is scanned: a tenth of a second from a cold disk, which passes
-# while workers scan. In steps, because the workers ask for tasks in between.
+# Modules that a run needs once the source is scanned. To load them takes a tenth of a second from a
+# cold disk, so it is done while workers scan; one by one, since these ask for tasks in between.
 _NEEDED_LATER = (
     "hostprep.system.run",
     "hostprep.volumes.facts",
@@ -134,8 +134,9 @@ def stage_lock(request: StageRequest) -> str:
 def check_ends(request: StageRequest) -> None:
     """Raise what is wrong with source or target at a first look.
 
-    Before the lock, whose file stays for good: none for what can never be a data set. And before
-    the scan, which may take minutes; what was staged before may have nothing to be done to it.
+    Done before the lock, whose file stays for good, so that none is made for what can never be a
+    data set; and before the scan, which may take minutes. Where it was staged before, the target
+    need not be writable: there may be nothing to do.
     """
     check_is_storage(request.parent)
     if request.volume_size_bytes is None and load_record(request.name, request.target) is None:
@@ -199,7 +200,7 @@ def scan_source(
 ) -> Scan:
     """Scan a source with as many lookers as what it lies on answers at once.
 
-    ``served``: so is a part of it at least, see ``is_served``.
+    ``served``: a server or a program stands before all or a part of it, see ``is_served``.
     """
     arm = storage_class is StorageClass.ARM
     processes = 1 if gentle or arm else cores()
@@ -251,6 +252,6 @@ def purpose_of(request: StageRequest) -> dict[str, str]:
         "source": request.source,
         "target": request.target,
         "boot_id": boot_id(),
-        # What was only hashed in flight, or not at all, is no use to who wants it read back.
+        # What was only hashed in flight, or not at all, is no use to a run that reads back.
         "verify": request.verify.value,
     }

@@ -146,9 +146,9 @@ def _left_something(parent_fd: int, target: str) -> bool:
 def is_all_new(plan: StagePlan, private: PrivateDir, spelling: Spelling, *, first: bool) -> bool:
     """Whether what is copied is final: nothing is there before, and nothing comes after it.
 
-    What goes to a disk may be copied once more, and to who keeps to modes, as root does in some
-    containers, directories that are closed to their owner would be in the way of the run that goes
-    on after an interruption.
+    What goes to a disk may be copied once more. And where modes bind this user, as they do root in
+    some containers, directories that are closed to their owner would be in the way of the run that
+    goes on after an interruption.
     """
     may_go_on = os.geteuid() == 0 and has_capability(Capability.DAC_OVERRIDE)
     return first and plan.in_ram and not private.resumable and spelling.sure and may_go_on

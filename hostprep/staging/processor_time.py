@@ -12,7 +12,7 @@ from hostprep.host.cpu_time import cpu_ticks, run_delay_seconds
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTime:
-    """Of this process and its workers: seconds they ran, and seconds they could have and did not.
+    """How many seconds this process and its workers ran, and could have run and did not.
 
     ``waited_seconds`` is the sum over all threads, None where the kernel does not tell;
     ``throttled_share`` of the periods of a cgroup's quota were ended early, None without one.

@@ -23,8 +23,8 @@ NEXT_BEGINS_ANEW = {
 def begins_anew(verify: Verify | str, *, full_check: bool = False, in_ram: bool) -> str | None:
     """Return the option that has each run copy anew what none has published; None without one.
 
-    A disk may not have all that an interrupted run copied, and of what has no hash no look would
-    show it.
+    A disk may not have all that an interrupted run copied, and where there is no hash nothing would
+    show what is missing.
     """
     if full_check:
         return "--full-check"

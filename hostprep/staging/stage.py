@@ -71,7 +71,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     request = plan.request
     if plan.previous is not None and not plan.nothing_to_do:
         check_own(plan.previous, ", or choose another --name")
-    # Of a manifest that may be hundreds of MB. What cannot be removed is in nobody's way.
+    # A manifest that was being written may have hundreds of MB. What stays is in nobody's way.
     with suppress(OSError):
         remove_unwritten(folder(request.name, request.target))
     live, volume_changed = None, False

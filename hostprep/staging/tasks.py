@@ -26,11 +26,11 @@ _T = TypeVar("_T")
 
 # How much a task may exceed its size so that it ends with a directory.
 _SLACK_FILES = 1024
-# Of larger files the turns in a directory are nothing beside their bytes, of which few would be
-# left for the other workers.
+# A task ends with so many bytes: with large files, creating them in turn takes no time beside their
+# content, of which little would be left for the other workers.
 _TASK_BYTES = RANGE_BYTES
-# What a file may have grown to before its second try, whose size no plan has weighed: its ranges
-# are kept in memory.
+# To what size a file may have grown before its second try, which no plan has weighed: the digests
+# of its ranges are kept in memory.
 _MOST_BYTES_AGAIN = 1 << 44
 
 

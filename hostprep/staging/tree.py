@@ -33,7 +33,7 @@ _INODE = itemgetter(8)
 
 
 def says_absent(error: OSError) -> bool:
-    """Whether what was to be looked at is not there, or closed to who is not root."""
+    """Whether what was to be looked at is not there, or is closed to a user who is not root."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return os.geteuid() != 0
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -51,12 +51,12 @@ def entries_in(descriptor: int) -> Iterator[Plain]:
 def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[Plain], list[str]]:
     """Return the entries of a directory, but the names alone where there are more than ``most``.
 
-    Both in the order of inodes, which mostly is that of the disk, where ext4 lists names in the
-    order of their hashes: it costs 0.2 us an entry and makes one sweep of a directory for one
-    reader, also where nobody knows that there is an arm. A listing that comes ``from_server`` may
-    bring what the entries are (READDIRPLUS of NFS and FUSE), which the kernel asks for only as long
-    as somebody looks at them meanwhile: then they are looked at as they come, however many there
-    are, until a look has taken long, and names are what is left by then.
+    Both are in the order of inodes, mostly that of the disk, where ext4 lists names in the order of
+    their hashes. That costs 0.2 us an entry and lets a single reader sweep over a directory once,
+    even where nobody knows that the disk has an arm. A listing ``from_server`` may bring along what
+    the entries are (READDIRPLUS of NFS and FUSE), which the kernel asks for only as long as they
+    are looked at meanwhile. So they are looked at as they come, however many there are, until a
+    look takes long; what is left by then is returned as names.
     """
     rewind(descriptor)
     with os.scandir(descriptor) as listing:
@@ -130,7 +130,7 @@ def _look_at(items: Iterable[os.DirEntry[str]]) -> Iterator[Plain]:
 
 
 def _of_entry(name: str, error: OSError) -> OSError:
-    """Return the error of a directory that it is one entry of which it is about, and which."""
+    """Return a directory's error as one that names the entry which it is about."""
     if error.errno == errno.EACCES and os.geteuid() != 0:  # the directory does not let us look
         return error
     return OSError(error.errno, f"{name!r} in it: {error.strerror}")

@@ -37,7 +37,8 @@ def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes |
     if acl is None and wanted_acl is None:
         return mode & (wanted_mode | 0o700)
     given, wanted = _permissions(mode, acl), _permissions(wanted_mode, wanted_acl)
-    # Who is named by one of them only has what the other gives the group or others, if not both.
+    # Whoever is named in one of them only has by the other what that gives the group or others: at
+    # most both together, at least what they have in common.
     most = given[_OWNING_GROUP, _NOBODY] | given[_OTHERS, _NOBODY]
     least = wanted[_OWNING_GROUP, _NOBODY] & wanted[_OTHERS, _NOBODY]
     if not any(given.get(who, most) & ~wanted.get(who, least) for who in given | wanted):

@@ -1,6 +1,6 @@
 """Starting a process of our own, where a limit may stand in the way.
 
-Who only has a question asks it by ``bounded``, and work of many steps is done by ``apart``. What
+A single question is asked through ``bounded``, work of many steps is done through ``apart``. What
 forks for itself has a reason: the workers of ``hostprep.staging`` take task after task, the readers
 of ``hostprep.probing`` begin all at once. What may not inherit this process's memory and threads
 (torch, CUDA, the user's loader) is a program of its own, started by ``run``.

@@ -14,9 +14,9 @@ from hostprep.system.interruption import INTERRUPTIONS
 class HeldSignals:
     """Puts Ctrl-C and its like off until they are released; then they do what they would have done.
 
-    By handlers and not by the mask, which the child would inherit. Handlers are the main thread's.
-    ``on_first`` is called when the first comes. One that comes while they are put in or taken out,
-    which takes several steps, acts at once, and none of them is left that would swallow the next.
+    By handlers, which only the main thread has, and not by the mask, which the child would inherit.
+    ``on_first`` is called when the first signal comes. One that comes while handlers are put in or
+    taken out acts at once, and no handler is left that would swallow the next.
     """
 
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:

@@ -20,9 +20,9 @@ from hostprep.system.trees import NAMED_FILE_FLAGS
 
 # Far more than any record has, and little enough to be read in a moment.
 _MOST_BYTES = 256 * 1024 * 1024
-# Fractions are times, of which later ones have no date.
+# Fields of type float are times in seconds; later ones have no date.
 _MOST_SECONDS = 2**38
-# Of what is in the place of a file and is none.
+# Errors of opening what is in the place of a file and is none.
 NO_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
 
 Record = TypeVar("Record")
@@ -119,8 +119,8 @@ def of_this_host(result: dict[str, Any]) -> bool:
 def made_of(kind: type[Record], fields: dict[str, Any], *, paths: Iterable[str] = ()) -> Record:
     """Return a dataclass made of what JSON has; raise ``TypeError`` as ``as_declared``.
 
-    Fields that it does not know are a later version's, from before somebody went back to this one,
-    and are passed by: a version by which the others mean something else calls its format otherwise.
+    Unknown fields are passed by: a later version wrote them, before somebody went back to this one.
+    A version to which the other fields mean something else gives its format another name.
     """
     if not isinstance(fields, dict):
         raise TypeError("what should be an object is none")
@@ -137,8 +137,8 @@ def as_declared(record: Record, *, paths: Iterable[str] = ()) -> Record:
     """Return a dataclass made of JSON; raise ``TypeError`` where a field is of another kind.
 
     Whole numbers are counts, others seconds, and the fields ``paths`` absolute paths or None.
-    Damage, and other versions, would else be told by whatever first trips over it, or by nobody:
-    whoever goes up from a relative path comes to no end.
+    Otherwise damage, and other versions, would show wherever something first trips over them, or
+    never: whoever goes up from a relative path comes to no end.
     """
     for name, kind in _kinds(type(record)).items():  # type: ignore[arg-type]
         if not _is_a(getattr(record, name), kind):

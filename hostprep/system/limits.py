@@ -18,7 +18,7 @@ def open_files() -> int:
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raise that to ``wanted``, as far as the hard limit lets us, and return what it is by then.
+    """Raise that limit to ``wanted``, as far as the hard one lets us, and return what it is then.
 
     The usual soft limit is 1024, for programs that use select(2); the hard one is far above it.
     """

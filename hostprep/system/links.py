@@ -17,9 +17,10 @@ from hostprep.system.descriptors import closing_fd
 MOST_LINKS = 40  # as many as the kernel follows
 _ANYBODYS = stat.S_ISVTX | stat.S_IWOTH
 _NOBODYS_GROUP = 65534
-# For a server that has to say whether it lets somebody in; that it answers was seen before. Less
-# than those wait who have all this asked by a child: killed with its own question open, it would
-# leave behind whom a user has stopped, and nobody would say why there was no answer.
+# For a server to say whether it lets somebody in; that it answers at all was seen before. It is
+# less than the patience of those who run all this in a child: killed while its own question is
+# open, that would leave behind a process that a user has stopped, and nobody would say why there
+# was no answer.
 _PATIENCE_SECONDS = 6.0
 _LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = _LINK | os.O_DIRECTORY
@@ -32,20 +33,22 @@ def real_path(
     replaces: str | None = None,
     led_by: dict[int, str] | None = None,
 ) -> str:
-    """Return ``path`` without symlinks, absolute; what of it is missing as it is.
+    """Return ``path`` absolute and without symlinks; parts that do not exist stay as they are.
 
-    It is to be read by this run, or written to, where it ``writes``; a file in it is to be made,
-    or replaced, that is called ``replaces``. Who follows links on, beyond what is returned, gives
-    ``led_by`` each time: what of users' links led there so far, which is added to.
+    It is going to be read or, with ``writes``, written to; ``replaces`` is the name of a file in it
+    that will be made or replaced. A caller that follows further links from what is returned passes
+    the same ``led_by`` each time: the users' links that led there so far, to which it is added.
 
-    Raises ``Refused`` where one of them is somebody else's, in a directory such as ``/tmp``: a name
-    there that can be guessed may lead to what only root may read or write. Whose links are followed
-    there: root's, this user's, those of who called sudo, and of whose directory it is. The kernel
-    (``fs.protected_symlinks``) asks so of the last name of a path alone, and not where links are
-    read and not followed, as here. And raises it where root would be led by a user's link, wherever
-    that lies, to where that user may not read, or write: a folder of one's own can be exchanged for
-    a link to what is another's before the next run. What is returned is what was looked at: it is
-    not looked up again, when it may lead elsewhere.
+    Raises ``Refused`` where a link is somebody else's in a directory such as ``/tmp``: a name there
+    that can be guessed may lead to what only root may read or write. Followed there are links of
+    root, of this user, of who called sudo, and of the directory's owner. The kernel
+    (``fs.protected_symlinks``) asks that only of the last name of a path, and only where a link is
+    followed, not where it is read, as here.
+
+    Also raises it where a user's link, wherever it lies, would lead root to what that user may not
+    read, or write: a folder of one's own can be exchanged for such a link before the next run.
+
+    What is returned is what was looked at; looked up again, it might lead elsewhere.
     """
     trusted, nobody = trusted_users(), unknown_uid()
     strangers = {} if led_by is None else led_by  # each with a link of theirs that was followed
@@ -65,7 +68,7 @@ def real_path(
             is_link = stat.S_ISLNK(os.lstat(there).st_mode)
             found = _link_in(here, name) if is_link else None
         except OSError:
-            found = None  # there is no way; who opens it tells why
+            found = None  # there is no way; opening it tells why
         if found is None:
             here = there
             continue
@@ -83,12 +86,20 @@ def real_path(
         if os.geteuid() == 0 and link.st_uid not in trusted | {nobody}:
             strangers.setdefault(link.st_uid, there)
         links += 1
-        if links > MOST_LINKS:  # who opens it is told so
+        if links > MOST_LINKS:  # opening it tells so
             here = os.path.join(there, *reversed(pending))
             break
         here = "/" if leads_to.startswith("/") else here
         pending += leads_to.split("/")[::-1]
-    for uid, laid in strangers.items():
+    _check_led(strangers, path, here, writes=writes, replaces=replaces)
+    return here
+
+
+def _check_led(
+    led_by: dict[int, str], path: str, here: str, *, writes: bool, replaces: str | None
+) -> None:
+    """Raise ``Refused`` where a user's link led to what that user may not read, or write."""
+    for uid, laid in led_by.items():
         closed = _is_closed_to(uid, here, os.W_OK if writes else os.R_OK)
         if closed or (replaces is not None and _is_kept_from(uid, here, replaces)):
             use = "write to" if writes else "read"
@@ -98,7 +109,6 @@ def real_path(
                 f" which that user may not {use}. Nothing was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(laid)} shows it",
             )
-    return here
 
 
 def leads_in_circle(path: str) -> bool:

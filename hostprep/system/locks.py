@@ -17,7 +17,7 @@ from hostprep.system.lock_files import FLAGS, fault_of, no_lock, open_lock
 from hostprep.system.state import check_own_records, readable_run_dirs, run_dir
 
 _POLL_SECONDS = 0.2
-# Who only looks whether it is held (``is_locked``) holds it for a moment: that is not at work.
+# ``is_locked``, which only looks whether it is held, holds it for a moment: that is nobody at work.
 _LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.05, 0.005
 
 
@@ -38,9 +38,9 @@ def lock(
 ) -> Iterator[int]:
     """Hold ``hostprep-NAME.lock`` in the run directory while the body runs.
 
-    Yields its descriptor: a child process that inherits it holds the lock, too, where this process
-    is killed, and where it is ``handed_on`` also beyond the body: else a worker that was killed and
-    is stuck, at a server that does not answer, would keep everybody waiting.
+    Yields its descriptor. A child process that inherits it holds the lock too, where this process
+    is killed; with ``handed_on`` also beyond the body. Without, the lock ends with the body, since
+    a killed worker that is stuck at a server which does not answer would keep everybody waiting.
     ``wait_seconds`` of None waits for as long as it takes, 0 does not wait. ``on_wait`` is told
     once, in a sentence, who has the lock. The kernel drops the lock with the process, so that a
     killed run leaves none; the file itself stays, because removing it would race.

@@ -72,7 +72,7 @@ def _write(path: Path, content: bytes, *, is_magic: bool, durable: bool) -> None
         write_atomically(path, [content], durable=durable)
         return
     try:
-        # Of one's own descriptors: a file there begins anew, as for cp(1).
+        # Behind a link of /proc, as of one's own descriptors, a file begins anew, as for cp(1).
         descriptor = os.open(path, _QUIET_WRITE | (os.O_TRUNC if is_magic else os.O_NOFOLLOW))
     except OSError as error:
         if error.errno == errno.ENXIO:

@@ -28,8 +28,8 @@ def write_atomically(
 ) -> None:
     """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
 
-    The umask takes from its ``mode``, which it has before anything is in it; where that is meant
-    for the group ``gid``, or the user ``uid`` may read it too, from its end on.
+    It has ``mode``, less the umask, before anything is in it; where that is meant for the group
+    ``gid``, or the user ``uid`` may read it too, only once all of it is written.
 
     ``durable`` waits for the disk. What describes a tmpfs need not outlive a power cut, which its
     data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
@@ -79,7 +79,7 @@ def give_to(descriptor: int, mode: int, gid: int | None, uid: int | None) -> Non
 def remove_unwritten(folder: Path) -> None:
     """Remove what killed runs left of files that ``write_atomically`` was to write in ``folder``.
 
-    For who holds the lock of all that write there: what one is at work on would go as well.
+    The caller holds the lock that all who write there share: what is being written would go too.
     """
     try:
         names = os.listdir(folder)

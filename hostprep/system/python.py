@@ -22,10 +22,10 @@ def own_module(name: str, *arguments: str) -> list[str]:
 
 
 def own_environment() -> dict[str, str]:
-    """Return what a process needs to find this hostprep, and no other: nothing where it does.
+    """Return the variables by which a process finds this hostprep; none where it does without.
 
-    ``python -m hostprep`` in a checkout has it from the current directory, the first of its path.
-    That of all folders is named, which this process runs by already.
+    ``python -m hostprep`` in a checkout finds it in the current directory, first in its path. That
+    folder alone is named: this process runs from it already.
     """
     theirs = sys.path if sys.flags.safe_path else sys.path[1:]
     if _HOME in theirs:
@@ -37,8 +37,8 @@ def own_environment() -> dict[str, str]:
 def taken_by_pythonpath(error: BaseException, packages: Collection[str]) -> str | None:
     """Return the file that ``PYTHONPATH`` put in the place of one that hostprep needs, or None.
 
-    Of one of ``packages``, of Python's own modules, or where ``error`` arose. What is found in no
-    other folder is in nobody's place.
+    It is one of ``packages``, one of Python's own modules, or where ``error`` arose. A file that no
+    other folder has takes nobody's place.
     """
     import traceback  # not at every start
 
@@ -51,7 +51,7 @@ def taken_by_pythonpath(error: BaseException, packages: Collection[str]) -> str 
         if name in packages or name in sys.stdlib_module_names
     ]
     arose = [frame.filename for frame in reversed(traceback.extract_tb(error.__traceback__))]
-    # Of what does not compile no frame is, and of what lacks a name none in the file itself.
+    # A file that does not compile has no frame, and one that lacks a name none of its own.
     named_by_it = (getattr(error, "filename", None), getattr(error, "path", None))
     for file in filter(None, (*named_by_it, *arose, *loaded)):
         for folder in folders:

@@ -21,7 +21,7 @@ from hostprep.system.held_signals import HeldSignals
 _ENDING_SECONDS = 2.0
 # For those that a command leaves to tidy up after it; what ignores us has no longer.
 _TIDYING_SECONDS = 0.5
-# How long who listens to a command is told nothing where it says nothing.
+# How often whoever listens to a command hears that it says nothing.
 _SILENT_SECONDS = 0.25
 
 _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")

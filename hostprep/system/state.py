@@ -16,12 +16,12 @@ from hostprep.system.kept import this_host
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
-# To whom NFS gives what those make whom it squashes, if the export says nothing else.
+# Who owns what squashed users make on NFS, unless the export says otherwise.
 _NOBODY = 65534
 
 
 def squashed_hint(uid: int) -> str:
-    """Return what to add to a hint about what is ``uid``'s: of a server it may be one's own."""
+    """Return what to add to a hint about what is ``uid``'s: on a server it may be one's own."""
     if uid != _NOBODY:
         return ""
     return (
@@ -148,7 +148,7 @@ def _check_writers(directory: Path, named: str) -> None:
     elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and has_acl(directory):
         who = "has an ACL that lets others write (getfacl shows whom)"  # its mask are these bits
     elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and status.st_gid != 0:
-        # Of an ordinary user it is the user's own group, where the umask is 002.
+        # An ordinary user's files are writable by the user's own group, where the umask is 002.
         who = f"is writable by the group {status.st_gid}"
     else:
         return

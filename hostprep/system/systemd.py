@@ -159,7 +159,7 @@ def fstab_generator() -> Path | None:
 def generate_mount_units(
     generator: Path, fstab: Path, into: Path, *, timeout_seconds: float
 ) -> GeneratedUnits:
-    """Run the generator on a file of one's own; it writes below ``into``, a new empty directory.
+    """Run the generator on the file ``fstab``; it writes below ``into``, a new empty directory.
 
     ``SYSTEMD_FSTAB`` is honoured by systemd 246 and later; earlier ones read /etc/fstab, which the
     ``SourcePath=`` of the units tells.

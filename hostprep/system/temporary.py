@@ -43,8 +43,8 @@ def temporary_text(text: str) -> Iterator[str]:
 def temporary_folder() -> Iterator[str | None]:
     """Make a folder for the body, and remove it with all that came into it.
 
-    So are those of earlier runs that were killed: nobody holds the lock on them. Yields its path,
-    None where there can be none.
+    Folders that killed runs left are removed too: nobody holds the lock on them. Yields the path of
+    the new one, None where there can be none.
     """
     _remove_left()
     try:
@@ -53,7 +53,7 @@ def temporary_folder() -> Iterator[str | None]:
         yield None
         return
     with folder as path, _held(path) as held:
-        # Of one that could not be held in time another run may have thought that it was left.
+        # Where we could not hold it in time, another run may have taken it for one that was left.
         yield path if held and os.path.isdir(path) else None
 
 

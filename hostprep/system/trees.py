@@ -25,7 +25,8 @@ _BESIDE = 40
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Non-blocking: the open of a fifo that took a file's place would wait for a writer for ever.
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Of one that users name, or may have put there: links are followed, and no terminal becomes ours.
+# For files that users name, or may have put there: links are followed, and a terminal does not
+# become our controlling one.
 NAMED_FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -33,12 +34,12 @@ NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 class DirCache:
     """Descriptors of the directories last used below ``root_fd``, closed when they age.
 
-    With ``create`` missing directories are made, with mode 0700 until they get their own, and those
-    that are closed to their owner are opened: for trees of ours, whose modes are set last; in a
-    ``fresh`` one they are taken to be missing, and made without a look, and what an earlier run has
-    left hands its group down no more. Not for sharing between threads. The root's descriptor stays
-    the caller's. ``limit`` is how many are kept open: by default ``MOST_OPEN``, or fewer where few
-    open files are allowed (``ulimit -n``).
+    With ``create``, for trees of ours, whose modes are set last, missing directories are made with
+    mode 0700, and those that are closed to their owner are opened. In a ``fresh`` tree they are
+    taken to be missing and made without a look; one that an earlier run left loses its setgid bit.
+    Not for sharing between threads. The root's descriptor stays the caller's. ``limit`` is how many
+    are kept open: by default ``MOST_OPEN``, or fewer where few open files are allowed
+    (``ulimit -n``).
     """
 
     def __init__(
@@ -117,7 +118,7 @@ def _make_directory(parent_fd: int, name: str) -> bool:
 
 
 def without_setgid(directory_fd: int) -> int:
-    """Have what is made in an open directory be of our group, as in all others, not of its own."""
+    """Take the setgid bit from an open directory: what is made in it is to be of our group."""
     mode = stat.S_IMODE(os.fstat(directory_fd).st_mode)
     if mode & stat.S_ISGID:
         with suppress(OSError):  # of a file system that shows the bit for all, and keeps it

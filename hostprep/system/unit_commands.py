@@ -86,7 +86,8 @@ def _drop_ins(unit: Path) -> list[Path]:
     """Return the drop-ins of a unit in their order: by name, whichever folder they lie in.
 
     Those for all services whose names begin alike count as well (``hostprep-.service.d``), and
-    last those for all services. Of one name the first folder's counts, and there the nearest's.
+    last those for all services. Where several have one name, that of the first folder counts, and
+    there the most specific one.
     """
     stem, suffix = unit.name.removesuffix(unit.suffix), unit.suffix
     parts = stem.split("-")

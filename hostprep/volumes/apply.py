@@ -194,7 +194,7 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
     except (NotReloaded, NotFlushed):
         raise  # it is written, and says what is left to do
     except HostprepError as error:
-        # Who refuses does not know that the volume came first.
+        # What is raised does not know that the volume came first.
         message = f"{done}, but fstab could not be edited: {without_claim(error.message)}"
         raise HostprepError(message, error.hint) from None
 

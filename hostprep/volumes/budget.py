@@ -16,8 +16,9 @@ _PARTS_OF_A_LIMIT = 4
 def default_reserve(headroom: Headroom) -> int:
     """Return what stays for the machine: the larger of 4 GiB and a tenth of its memory.
 
-    Under a limit, as of a job's cgroup, the same of that, but a quarter of it at most: the machine
-    has what lies beyond the limit too. What it lacks there of its own is kept within.
+    Under a limit, such as that of a job's cgroup, the same of the limit, but a quarter of it at
+    most: the machine also has what lies beyond the limit. Where that is less than the machine's own
+    reserve, the rest of it is kept within the limit.
     """
     machine = headroom.machine
     if machine is None:
@@ -79,7 +80,7 @@ def arithmetic(budget: RamBudget) -> str:
 
 
 def budget_warnings(budget: RamBudget | None, *, forced: bool = True) -> tuple[str, ...]:
-    """Return what to say of a budget that ``--force`` alone lets pass, or that may not be all."""
+    """Warn of a budget that only ``--force`` lets pass, or in which something may be missing."""
     found = []
     if budget is not None and budget.growth_bytes and budget.limits_hidden:
         found.append(

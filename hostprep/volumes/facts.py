@@ -42,10 +42,10 @@ class VolumeFacts:
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
     ``seen_by`` is a process in whose mount namespace the volume is, where it is not in ours.
     ``out_of_reach``: it was mounted in another container, or outside of ours, and what is mounted
-    there cannot be seen. ``stays_here``: what is mounted now, this process and its children alone
-    will see. ``unmounted_above`` is the line in fstab of what belongs on a directory above, and is
-    not mounted. ``line_owner`` are the ids of a user and a group that the volume's own line has by
-    name, as mount(8) takes them there; None where it has none, or this host knows none.
+    there cannot be seen. ``stays_here``: only this process and its children will see what is
+    mounted now. ``unmounted_above`` is the line in fstab of what belongs on a directory above, and
+    is not mounted. ``line_owner`` are the ids of the user and group that the volume's line gives
+    by name; None where it gives no name, or one that this host does not know.
     """
 
     path: str
@@ -119,9 +119,10 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     path = check_path(path)
     mounts = read_mounts(root)
     fstab, fstab_refusal = _read_fstab()
+    lines = fstab or b""
     mount, record, boot = mount_at(path, mounts), read_record(path), boot_id(root)
-    lost = record is not None and record.boot_id == boot and mount is None
-    others = _others(path, mounts, fstab or b"")
+    lost = record if record is not None and record.boot_id == boot and mount is None else None
+    others = _others(path, mounts, lines)
     return VolumeFacts(
         path=path,
         boot_id=boot,
@@ -137,23 +138,23 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         fstab_refusal=fstab_refusal,
         reload_is_due=reload_is_due(fstab_path()),
         fstab_obstacle=_fstab_obstacle(),
-        fstab_aliases=aliases(path, fstab or b""),
+        fstab_aliases=aliases(path, lines),
         fstab_names=_names_of_fstab(),
-        seen_by=_seen_by(path, record.device, root) if lost and record is not None else None,
+        seen_by=None if lost is None else _seen_by(path, lost.device, root),
         out_of_reach=_is_out_of_reach(record, boot, root),
         stays_here=mount is None and stays_here(path, root),
         unlimited=tuple(each.path for each in others if not each.size_bytes),
-        unmounted_above=_unmounted_above(path, mounts, fstab or b""),
-        line_owner=_line_owner(our_line(path, fstab or b"")),
+        unmounted_above=_unmounted_above(path, mounts, lines),
+        line_owner=_line_owner(our_line(path, lines)),
     )
 
 
 def check_in_sight(facts: VolumeFacts) -> None:
     """Raise ``Refused`` where the volume is mounted, but in another mount namespace than ours.
 
-    A job or a container that has one of its own does not see what was mounted outside since, and
-    may share the records: nobody there is to forget or to take away what others use, or to mount a
-    second one, of which the record would be.
+    A job or container with a mount namespace of its own does not see what was mounted outside
+    later, and may share the records. From there nobody may forget or take away what others use, or
+    mount a second volume, which the record would then be of.
     """
     if facts.seen_by is not None:
         raise Refused(
@@ -166,9 +167,9 @@ def check_in_sight(facts: VolumeFacts) -> None:
 def check_in_reach(facts: VolumeFacts) -> None:
     """Raise ``Refused`` where the volume may be mounted where nobody can look from here.
 
-    Containers may share the records. Whoever forgets it takes it from those who use it, and with
-    its directory the kernel takes away what is mounted on that there, used or not (rmdir(2)). Not
-    for mounting it anew: of a container that was started again, the volume is gone.
+    Containers may share the records. To forget the volume would take it from those who use it, and
+    removing its directory makes the kernel unmount what is on it there, used or not (rmdir(2)).
+    Not asked before it is mounted anew: once a container was started again, its volume is gone.
     """
     if facts.out_of_reach:
         hint = "do it there"
@@ -191,7 +192,7 @@ def _is_out_of_reach(record: VolumeRecord | None, boot: str, root: Path) -> bool
 
 
 def _seen_by(path: str, device: str | None, root: Path) -> int | None:
-    """Return a process that sees a volume; the path too, for free numbers are given to others."""
+    """Return a process that sees a volume, by path and device: device numbers are reused."""
     return next(
         (
             pid
@@ -213,7 +214,7 @@ def _unmounted_above(path: str, mounts: Sequence[Mount], fstab: bytes) -> FstabE
 
 
 def _line_owner(line: FstabEntry | None) -> tuple[int | None, int | None]:
-    """Return the ids of the user and the group that a line names; of a number nobody is asked."""
+    """Return the ids of the user and the group that a line gives by name, None for numbers."""
     user = group = None
     for option in () if line is None else line.options:
         name, _, value = option.partition("=")
@@ -238,8 +239,8 @@ def is_volume(mount: Mount) -> bool:
 def aliases(path: str, fstab: bytes) -> frozenset[str]:
     """Return the targets in ``fstab`` that lead to ``path`` through symlinks.
 
-    Only those of the same name are looked at, and not the last part itself: what hangs on a server
-    that is gone is not asked.
+    Only targets with the same last name are looked at, and their last part itself is not: where it
+    is a mount whose server is gone, that would hang.
     """
     parent, name = os.path.split(path)
     return frozenset(
@@ -291,7 +292,7 @@ def _fstab_obstacle() -> Refused | None:
 def _others(path: str, mounts: Sequence[Mount], fstab: bytes) -> tuple[LiveVolume, ...]:
     """Return the other volumes, by path.
 
-    Those too that only their line in fstab tells of: a power cut may take a record.
+    Also those that are known only by their line in fstab: a power cut may lose a record.
     """
     known = {record.path for record in all_records()}
     known |= {

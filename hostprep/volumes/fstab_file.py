@@ -153,9 +153,9 @@ def _reload_mark() -> Path:
 
 @contextlib.contextmanager
 def _reload_noted(path: Path, *, due: bool) -> Iterator[None]:
-    """Note that a reload is due before the body replaces the file, for who is killed in between.
+    """Note that a reload is due before the body replaces the file: this run may be killed then.
 
-    Where the file was refused, none is: but for one that was ``due`` before.
+    The note goes where the file was refused, unless a reload was ``due`` before.
     """
     if not _is_systemds(path):
         yield

@@ -78,8 +78,9 @@ def remove_volume(content: bytes, *, path: str) -> bytes:
     index = own.line_number - 1
     removed = lines.pop(index)
     if not removed.terminated and lines and lines[-1].body:
-        # Ours was the unterminated last line: the newline before it was only our separator. After a
-        # blank line it was not, for without one that is none: somebody has cut off ours since.
+        # Ours was the unterminated last line, so the newline before it was only our separator. Not
+        # so behind a blank line, which is nothing but its newline: there somebody has cut off the
+        # end of our line since.
         lines[-1] = Line(lines[-1].body, b"")
     return _joined(lines)
 

@@ -58,10 +58,10 @@ def plan_fstab(
 
 
 def _check_end(fstab: bytes) -> None:
-    """Raise ``Refused`` where a power cut has torn the end of fstab, which none of its judges says.
+    """Raise ``Refused`` where a power cut has torn the end of fstab.
 
-    They refuse the line that comes after it, for "a line that it cannot parse", or as one of which
-    nothing comes: glibc reads over a line's end behind a NUL.
+    The judges of a new fstab would object to our line behind it instead, as one that they cannot
+    parse or that yields no mount unit: after a NUL, glibc reads past the end of a line.
     """
     if b"\0" not in fstab.removesuffix(b"\n").rpartition(b"\n")[2]:
         return

@@ -93,9 +93,9 @@ class RamBudget:
     ``available_bytes`` is the smaller of MemAvailable and what the cgroups still allow;
     ``growth_bytes`` is what the volume may still come to take: its new size less what it already
     holds, plus about 1 KiB an inode, which the kernel does not count against ``size=``.
-    ``promised_bytes`` is the same of hostprep's other volumes: room that they have, but not used;
-    and what runs are still to write in memory that is none of them. With ``limits_hidden`` a
-    cgroup may allow less. ``unlimited`` are volumes in no sum: they have no limit of size.
+    ``promised_bytes`` is what hostprep's other volumes may still come to take, and what other runs
+    are still to write to memory outside of them. With ``limits_hidden`` a cgroup may allow less.
+    ``unlimited`` are volumes without a limit of size, which no sum here includes.
     """
 
     growth_bytes: int

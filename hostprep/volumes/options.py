@@ -97,9 +97,9 @@ def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]
 
 
 def labels_in(options: Sequence[str]) -> tuple[str, ...]:
-    """Return SELinux's among mount ``options``, which are the admin's and no matter of a volume's.
+    """Return the SELinux labels among mount ``options``: the admin's choice, not the volume's.
 
-    The kernel takes them at a mount alone: a remount leaves the labels as they are.
+    The kernel takes them only at a mount; a remount leaves the labels as they are.
     """
     return tuple(option for option in options if _LABEL.fullmatch(option))
 
@@ -117,8 +117,8 @@ def _octal(text: str) -> int:
         mode = int(text, 8)
     except ValueError:
         mode = -1
-    # The kernel would refuse the mount: it is no mode that a volume can have. Of one as stat(1)
-    # tells it, such as 100755, it takes what chmod(2) takes.
+    # -1, which no volume can have, where the kernel would refuse the mount. Of a mode as stat(1)
+    # prints it, such as 100755, it takes the bits that chmod(2) takes.
     return -1 if mode < 0 else mode & 0o7777
 
 

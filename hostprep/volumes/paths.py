@@ -220,9 +220,9 @@ def _folder(path: str, status: os.stat_result, place: str | int) -> Folder:
 
 
 def not_empty_refusal(path: str, place: Place) -> NotEmpty | None:
-    """Return why no volume may be mounted at ``path`` over what is in it, None where that is none.
+    """Return why no volume may be mounted over what lies in ``path``, None where nothing does.
 
-    To be asked where nothing is mounted there yet.
+    To be asked only where nothing is mounted there yet.
     """
     if not place.entries:
         return None
@@ -259,8 +259,8 @@ def make_dirs(paths: tuple[str, ...]) -> None:
 def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Remove those of the directories, outermost first, that are empty; return what was removed.
 
-    One that is a mount point in another mount namespace stays: with the directory the kernel would
-    take away what is mounted on it there, used or not (rmdir(2) knows only mounts of our own).
+    One that is a mount point in another mount namespace stays: removing it makes the kernel unmount
+    what is on it there, used or not (rmdir(2) fails only for mounts in our own namespace).
     """
     removed: list[str] = []
     if not paths:

@@ -33,6 +33,7 @@ class _OfAnotherVersion(ValueError):
 class VolumeRecord:
     """A volume that hostprep mounted, or was about to mount.
 
+    ``volume_id`` follows from ``path``; earlier versions read no record without it.
     ``device`` is the tmpfs's ``major:minor``, None from before the mount until it is known, and
     ``source`` its name in /proc/mounts; both, since the kernel gives a free number to the next one.
     ``made_dirs`` are the directories that hostprep made to mount on, outermost first: they are
@@ -104,7 +105,7 @@ def write_record(record: VolumeRecord, done: str = "nothing else was changed") -
     """Store ``record`` in place of the earlier one.
 
     Raises ``HostprepError`` if it fails; ``done`` says what was changed by then ("nothing was
-    mounted"). For who holds the lock of the volumes.
+    mounted"). The caller holds the lock of the volumes.
     """
     file = _file(record.path, state_dir())
     try:

@@ -96,10 +96,9 @@ def new_inodes(
 ) -> int:
     """Return the inodes of a volume that is mounted already: never fewer than it has.
 
-    Where nobody asks for a number, nor fewer than hostprep set: a remount by hand with fewer is
-    made up for, and not taken over. Notes where it has more than were asked for, which are the
-    least that must fit.
-    Raises ``Refused`` where it has no limit, which a remount cannot set.
+    Where no number is asked for, also no fewer than hostprep set, so that a remount by hand with
+    fewer is undone. Notes in ``unchanged`` where it has more than were asked for. Raises
+    ``Refused`` where it has no limit, which a remount cannot set.
     """
     if live.inodes is None:
         raise Refused(
@@ -122,10 +121,10 @@ def new_inodes(
 
 
 def making_writable(path: str, options: Iterable[str]) -> str:
-    """Return the line that lifts read-only from a volume, and keeps the rest of its ``options``.
+    """Return the command that makes a read-only volume writable and keeps its other ``options``.
 
-    Of a path alone mount(8) takes the options of its line in fstab too, as its size; given the
-    source as well, only those on the line, and so all that is to stay has to be there.
+    Given the path alone, mount(8) adds options from fstab, such as the size. Given the source as
+    well, it takes only those of the command, so all that are to stay must be there.
     """
     kept = [option for option in options if option in KEPT_AT_REMOUNT - {"ro"}]
     words = ",".join(dict.fromkeys(["remount", "rw", *FLAGS, *kept]))

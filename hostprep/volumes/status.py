@@ -115,9 +115,10 @@ def _drift(live: LiveVolume, record: VolumeRecord) -> tuple[str, ...]:
 
 
 def _line_drift(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
-    """Return what is wrong with a line, whose size others changed, and no number to compare with.
+    """Return where the volume differs from its line in what ``compare_options`` leaves out.
 
-    A share of the RAM is compared to a hundredth of it: the kernel counts that a little otherwise.
+    That is being read-only, and a size that the line does not give, or not as a number. A share of
+    the RAM may be off by a hundredth of it: the kernel counts the RAM a little differently.
     """
     found = []
     if "ro" in live.options and "ro" not in options:

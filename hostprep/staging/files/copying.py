@@ -134,7 +134,7 @@ def _give_times(name: str, st: os.stat_result, target_dir: int) -> None:
             name, ns=(st.st_atime_ns, st.st_mtime_ns), dir_fd=target_dir, follow_symlinks=False
         )
         kept_ns = os.lstat(name, dir_fd=target_dir).st_mtime_ns
-    except FileNotFoundError:  # that is not there
+    except FileNotFoundError:  # what it leads to is not there
         kept_ns = None
     if kept_ns is None or not is_kept_time(kept_ns, st.st_mtime_ns):
         raise OSError(errno.ENOTSUP, f"{TARGET_CANNOT}{LINK_TIMES}")

@@ -25,8 +25,8 @@ def finish_directory(
     """Give a directory its mode, owner, ACL, attributes and times; it is made where it is missing.
 
     Returns the mode that the target made of its own, None where that is the one it was given.
-    Raises OSError, also where it is to be of the ``inode`` and is another: who owns what is around
-    both can move somebody's closed directory to the place of ours at any moment.
+    Raises OSError, also where it should have the ``inode`` and has another: whoever owns what is
+    around both can move somebody's closed directory to the place of ours at any moment.
     """
     target = writable(tree.fd(path))
     if inode is not None and os.fstat(target).st_ino != inode:

@@ -14,10 +14,10 @@ FATAL = frozenset(
 
 
 def raise_if_of_all(error: OSError, source: DirCache) -> None:
-    """Raise an error again that concerns the whole run, not one file.
+    """Raise ``error`` again where it concerns the whole run, not one file.
 
-    So it does where the source as a whole gives such a one: of all files that are left none would
-    come, each of them after its server's time.
+    That is also one that the source as a whole gives: no other file would come from it either, and
+    each would fail only after its server's time.
     """
     if error.errno in FATAL:
         raise error

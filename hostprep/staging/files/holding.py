@@ -25,7 +25,7 @@ NAME_REFUSALS = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 _LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 # Holds on every file system that is still in use; NTFS and SMB also end no name with a dot.
 _PLAIN = re.compile(r"[ !#-)+-.0-9;=@-Z\[\]^-{}~]{0,99}[!#-)+,0-9;=@-Z\[\]^-{}~-]", re.ASCII)
-# What is left of inodes where they are what is lacking: tmpfs counts attributes of a file as inodes
+# Where fewer inodes are left, they are what is lacking: tmpfs counts attributes of a file as inodes
 # of 1 KiB, and one may have 64 KiB.
 _FEW_INODES = 65
 
@@ -36,10 +36,10 @@ def is_plain(name: str) -> bool:
 
 
 class holding:
-    """Say of an error of making an entry that it is the target that cannot hold ``what``.
+    """Turn an error of making an entry into one that says that the target cannot hold ``what``.
 
-    ``path`` is of what is made, by its name: exFAT calls one that it cannot hold not found. A class
-    in the place of a generator, which would cost as much as the system call that it is about.
+    ``path`` is that of an entry which is made by its name: exFAT answers "not found" to one that it
+    cannot hold. A class, as a generator would cost as much as the system call that it is about.
     """
 
     __slots__ = ("_path", "_what")
@@ -63,7 +63,7 @@ class holding:
         nameless = error.errno == errno.ENOENT and not all(map(is_plain, self._path.split("/")))
         if error.errno in (*NAME_REFUSALS, *links) or (self._path and nameless):
             what = self._what
-            # Of a container that was started without.
+            # A container was started without that capability.
             if what == OWNER and error.errno == errno.EPERM and _may_not_chown():
                 raise OSError(error.errno, NO_CHOWN) from error
             if what == SYMLINKS and error.errno == errno.ENAMETOOLONG:

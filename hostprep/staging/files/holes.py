@@ -16,7 +16,7 @@ from hostprep.staging.files.small import SMALL_BYTES
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import FILE_FLAGS
 
-# Of more stretches of data than this the rest counts whole, as far as its blocks do not say less.
+# Beyond so many stretches of data the rest counts as data, unless the blocks say that it is less.
 _MOST_STRETCHES = 1024
 # Where a file has blocks for all of its data, in no other form than it is read.
 _PLAIN_BLOCKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs")
@@ -25,7 +25,7 @@ _PLAIN_BLOCKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs")
 def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
     """Return the next stretch of data in [position, end) of a sparse file, clipped to it.
 
-    Raises OSError as lseek(2) does, and where the answers lead nowhere: who asks would never end.
+    Raises OSError as lseek(2) does, and where the answers lead nowhere: the caller would never end.
     """
     try:
         start = os.lseek(descriptor, position, os.SEEK_DATA)

@@ -10,15 +10,15 @@ _BREAK_TIME = Path("/proc/sys/fs/lease-break-time")
 _USUAL_SECONDS = 45  # the kernel's own default
 _SPARE_SECONDS = 5
 _POLL_SECONDS = 0.01
-# Who gives a lease up when asked takes less for it than this, as a rule; who does not makes each
-# file cost the whole of it, and may have leases on as many files as there are. So much time of that
-# a process bears, however many of its threads wait meanwhile.
+# A holder that gives its lease up when asked takes less time than the first, as a rule. One that
+# does not may have leases on all files, and each costs as long as the kernel lets it: beyond the
+# first, a process bears the second of that in all, however many of its threads wait at a time.
 _ANSWER_SECONDS = 5.0
 _MOST_SECONDS = 180.0
 
-# What is left of that. Nothing, once a file could not be opened for longer than any lease lasts:
-# then it is none that bars the files here, but an archive's file that is not on its disk for
-# instance, and is not waited for.
+# What is left of the second. Nothing, once a file could not be opened for longer than any lease
+# lasts: then it is no lease that bars the files here (an archive may not have them on disk), and
+# nothing is waited for.
 _left_seconds = _MOST_SECONDS
 _counted_until = 0.0  # on the monotonic clock
 

@@ -87,8 +87,8 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
     """Copy the ``user.*`` attributes and the access ACL; return the mode that the target is to get.
 
     That is ``mode``, unless the target cannot hold the ACL: then the ACL's mask in it would give
-    the group what the ACL does not. So it would where an NFS 4 server has one. Files with something
-    that the copy does not get are counted.
+    the group what the ACL does not. The same goes for an ACL of an NFS 4 server. Files with
+    something that the copy does not get are counted.
     """
     try:
         names = os.listxattr(source)

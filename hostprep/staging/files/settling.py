@@ -2,9 +2,9 @@
 
 Whether a file changed is told by its size and time. Where a file system keeps whole seconds, all
 writes of one second leave the same time, and one that comes after the copy would never be noticed:
-the copy stays an old one that is called fresh. So who reads such a file waits until its second is
-over, as git does not trust what is as young as its index. The clock is this machine's: the times of
-a server whose own goes otherwise are taken as they are.
+the copy stays an old one that is called fresh. So whoever reads such a file waits until its second
+is over, as git does not trust what is as young as its index. The clock is this machine's: the times
+of a server with another clock are taken as they are.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _values(source: int, names: list[str], mode: int) -> list[tuple[str, bytes]]
 
 
 def _give(xattrs: list[tuple[str, bytes]], target: int, style: CopyStyle) -> None:
-    """Give a copy its attributes, or count what they are lost to: a target known to have none."""
+    """Give a copy its attributes; count it where the target is known to hold none."""
     if not style.target_xattrs:
         style.lost_xattrs += 1
         return

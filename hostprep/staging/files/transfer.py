@@ -26,7 +26,7 @@ _READ_BYTES = 512 * 1024
 # The kernel reads little more than this for one hint, however much it asks for.
 _HINT_BYTES = 1024 * 1024
 _PIECES_AHEAD = 4
-# Of a limited address space a range is mapped where as many of it could be.
+# Under a limit of address space a range is mapped only where so many of its size would fit.
 _LEAST_LEFT = 16
 
 
@@ -110,8 +110,8 @@ def copy_range(
     """Copy one range of a file without holes and return the digest of its bytes.
 
     It is read back here, from the memory that the target lies in and so without a copy of it, each
-    piece while the processor's cache still has what was written. Of a ``shared`` file others copy
-    ranges too, and writers of one file wait for each other: where the target's memory comes in huge
+    piece while the processor's cache still has what was written. Others copy ranges of a ``shared``
+    file too, and writers of one file wait for each other: where the target's memory comes in huge
     pages, the source is read straight into it.
     """
     hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()

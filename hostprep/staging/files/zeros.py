@@ -1,7 +1,7 @@
-"""Hashes of holes, which count as zeros: of those that begin a range each is computed once.
+"""Hashes of holes, which count as zeros; those of zeros that begin a range are computed once.
 
-A range that is all hole, or has its first data late in it, costs no more than the copy of a state
-that an earlier one came to; without that, hashing took time by the apparent size of a file.
+So a range that is all hole, or has its first data late in it, costs no more than the copy of a
+state that an earlier one came to; else hashing would take time by the apparent size of a file.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from hostprep.volumes.model import INODE_BYTES
 
 # What the journal takes on the target for an entry, beside its name.
 JOURNAL_BYTES_AN_ENTRY = 120
-# Smaller ones (ext4 of 1 KiB) take the room that they save for telling where they are.
+# Smaller ones (ext4 of 1 KiB) save nothing: to keep where they lie takes as much.
 _LEAST_BLOCK_BYTES = 4096
 
 
@@ -59,8 +59,8 @@ class CopyPlan:
     ``full_check``: what is published was read, and ``differing`` is what that found.
     ``sequence`` has the batches' entries in the order in which they are read, where that is not the
     order in which they were listed. ``leaves`` are directories that the workers may finish, see
-    ``leaves_of``. ``attribute_bytes`` is what the ``user.*`` attributes of the
-    copies take of a tmpfs, by those of a few files.
+    ``leaves_of``. ``attribute_bytes`` is what the ``user.*`` attributes of the copies take of a
+    tmpfs, estimated from a few files.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -131,8 +131,8 @@ class CopyPlan:
     def content_space(self, block_bytes: int = PAGE_BYTES) -> int:
         """Return the bytes that the copies take on a target of such blocks.
 
-        Where its blocks are smaller than a page, a file ends with a part of a block and not of a
-        page: with all of one more for each, that is at most what they take there.
+        Where its blocks are smaller than a page, a file leaves at most a part of a block unused:
+        its bytes and one block more are then the most that it takes.
         """
         blocks_at_least = max(block_bytes, _LEAST_BLOCK_BYTES)
         return min(self.copied.space_bytes, self.copied.bytes + self.copied.files * blocks_at_least)
@@ -190,8 +190,8 @@ def keep_published(
 ) -> None:
     """Keep ``records`` of what is ``here``, where the source cannot be read for something newer.
 
-    What was changed here counts as nothing that is kept, but stays on record: forgotten, it would
-    be somebody else's for the run that can bring it right.
+    What was changed here does not count as kept, but stays on record: the run that can bring it
+    right would otherwise take it for somebody else's.
     """
     known = [record for record in records if record.name in here]
     keep(plan, directory, [each for each in known if each.present_as(here[each.name])])
@@ -252,6 +252,6 @@ def group_links(plan: CopyPlan, kept: dict[Inode, tuple[str, Recorded]]) -> None
             small.setdefault(directory, []).append(entry)
     for directory, entries in small.items():
         plan.batches.extend(pack_batches(directory, entries))
-    # Of a group only one is copied.
+    # Only one of each group is copied.
     plan.copied += Totals(-links, -size_bytes, -space_bytes, -links, -hole_bytes)
     plan.linked.clear()

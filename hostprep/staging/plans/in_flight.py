@@ -82,8 +82,9 @@ def _sum(at_work: Iterable[Record]) -> InFlight:
 def taken_in_the_end(files: CopyPlan, *, first: bool) -> tuple[int, int]:
     """Return the (bytes, inodes) that the copies of a run take, with what it takes up again.
 
-    Rather too little, for a run that would succeed must not be refused: the journal is not counted,
-    which goes at the end, nor, but for a ``first`` copy, directories, most of which are there.
+    Rather too little than too much, for a run that would succeed must not be refused. Not counted
+    are the journal, which goes at the end, and, except for a ``first`` copy, directories, most of
+    which are there already.
     """
     size_bytes = files.content_space() + files.resumed.bytes
     inodes = files.inodes_needed() if first else files.copied.files

@@ -11,8 +11,8 @@ from hostprep.staging.model import Entry, Inode, Recorded
 class Links:
     """Which inode of the source is which of the target, over all that is as it was recorded.
 
-    ``kept`` has path and record of a copy that is in place for each linked file of the source. No
-    name of what is ``torn``, as an earlier look at all of it has found, stands.
+    ``kept`` has path and record of a copy that is in place for each linked file of the source.
+    Files that an earlier look at all names has found ``torn`` do not stand by any name.
     """
 
     def __init__(self, torn: Set[Inode] = frozenset()) -> None:
@@ -38,10 +38,9 @@ class Links:
     def torn(self) -> frozenset[Inode]:
         """Return the files of the source whose copies did not stay together, once all were seen.
 
-        Size and time are the same for all names of a group that was split, joined or exchanged with
-        another. Which of them has whose content now they do not tell, and what was seen first may
-        be as wrong as what came later. Where two groups met there is a name that went astray:
-        these, and those whose copies they met, are all.
+        Where a group was split, or joined or exchanged with another, size and time do not tell
+        which name has whose content now, and the name seen first may be as wrong as a later one.
+        So where two groups met, neither stands.
         """
         sources = {source for source, _ in self._astray}
         sharing = (self._back.get(target) for _, target in self._astray)

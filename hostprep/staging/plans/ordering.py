@@ -94,7 +94,7 @@ class Sequenced:
 
     def __init__(self, batches: Sequence[Batch], places: Sequence[array[int]]) -> None:
         self._directories = [batch.directory for batch in batches]
-        # Of each batch, the number of its first entry; of each entry, where its packed form begins.
+        # The number of each batch's first entry; where the packed form of each entry begins.
         self._firsts = array("Q", accumulate((len(each) for each in places), initial=0))
         self._offsets = array("Q", [0])
         self._packed = bytearray()

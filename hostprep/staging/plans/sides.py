@@ -75,7 +75,7 @@ def in_order(parts: Sequence[Sequence[Batch]]) -> Iterator[Batch]:
     if len(parts) == 1:
         yield from parts[0]
         return
-    # Of each part no more than a batch is unpacked at a time.
+    # No more than a batch of each part is unpacked at a time.
     runs = [chain.from_iterable(batch.entries() for batch in part) for part in parts]
     merged = merge(*runs, key=attrgetter("ino"))
     while some := list(islice(merged, PART_ENTRIES)):

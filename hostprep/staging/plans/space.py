@@ -162,8 +162,8 @@ def _beside(others: InFlight, space: Space) -> Space:
 def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
     """Return what copies that lie in memory take of it, None where they do not.
 
-    Nor in a volume of hostprep, all of which was counted when it was mounted, but for a limit that
-    this process is under: it is charged for what it writes, whoever mounted the volume.
+    None too in a volume of hostprep, all of which was counted when it was mounted; unless this
+    process is under a limit, which is charged for what it writes, whoever mounted the volume.
     """
     mount = mount_below(request.parent)
     if mount is None or mount.fstype not in IN_MEMORY:

@@ -22,8 +22,8 @@ from hostprep.staging.tree import Plain, is_slow
 _LEAST_FILES = 2000
 _TASK_FILES = 1000
 _TASK_DIRECTORIES = 64
-# Of a directory that is more than one worker's share. For each of them all that is known of it is
-# taken apart, to find what is its own: that is a good part of the time, and most of the memory.
+# The most parts that a directory larger than one worker's share is split into. For each of them all
+# that is known of it is gone through, which is much of the time and most of the memory.
 _MOST_PARTS = 4
 
 
@@ -74,11 +74,10 @@ def find_standing(
     verified: bool,
     on_files: Callable[[int], None],
 ) -> dict[str, Looked]:
-    """Return those directories of ``scan`` of which a look tells that they stand.
+    """Return those directories of ``scan`` that a look shows to stand, for ``as_standing``.
 
-    What was seen of each is for ``as_standing``. ``on_files`` is told of how many more files it has
-    told so, as it goes on. That is none where there are few files. What is not returned may stand
-    all the same.
+    ``on_files`` is told, as it goes on, how many more files are in such directories. Where there
+    are few files nothing is looked at. What is not returned may stand all the same.
     """
     if not lookers.processes or scan.totals.files < _LEAST_FILES:
         return {}

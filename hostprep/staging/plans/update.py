@@ -252,7 +252,7 @@ class _Update:
                 for known, _ in sides.staged(directory):
                     recorded |= {path: known[below[path]] for path in lost if below[path] in known}
             for path in lost:
-                # Of a file that a killed update was to put there, ``records`` does not speak.
+                # What ``records`` has may also be a file that a killed update was to put there.
                 if path in recorded and recorded[path].kind == "d":
                     self._plan_gone(path)
                 else:

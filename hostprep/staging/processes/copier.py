@@ -29,9 +29,9 @@ from hostprep.staging.record.manifest import encode_record
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import DirCache, join
 
-# What a worker that is killed has done for nothing is about the work of so long.
+# How much work, in time, is lost where a worker is killed.
 _JOURNAL_SECONDS = 0.5
-# Of what is told to people, who see the kind of it by a few.
+# How many examples are told to people.
 MOST_NAMED = 10
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 # Long enough that the differences between files even out, short against a run worth adapting.
 _START_SECONDS = 1.5
 _WINDOW_SECONDS = 1.5
-# Of fewer parts than this a rate says little: then a window lasts longer, up to so many times.
+# A rate says little of fewer parts than this: then a window lasts longer, up to so many times.
 _LEAST_PARTS = 40
 _LONGER = 3
 # After a change, until the source has taken it in.

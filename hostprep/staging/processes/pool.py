@@ -55,10 +55,10 @@ def _load(member: Child) -> int:
 class Pool:
     """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
 
-    Up to ``most_processes`` where more ``readers`` are asked for later than that has. Fewer of them
-    where a limit on processes or on open files allows no more; ``HostprepError`` where it allows
-    none. Use as a context manager. Tasks are submitted at any time, also from a result's handler,
-    and carried out by ``run``.
+    More of them, up to ``most_processes``, are started where more ``readers`` are asked for later.
+    There are fewer where a limit on processes or on open files allows no more; ``HostprepError``
+    where it allows none. Use as a context manager. Tasks are submitted at any time, also from a
+    result's handler, and carried out by ``run``.
     """
 
     def __init__(

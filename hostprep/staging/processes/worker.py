@@ -82,8 +82,8 @@ class Worker:
     def do(self, kind: str, payload: Any) -> Any:
         """Carry out one task and return its result, plain enough for ``marshal``.
 
-        Raises ``Stopped`` after ``stop``: the parent does not listen any more where it was the one
-        to say so, and must not take what was left out for done where somebody else was.
+        Raises ``Stopped`` after ``stop``: a parent that asked for it listens no more, and one that
+        did not must not take what was left out for done.
         """
         result = self._tasks[kind](payload)
         if self._stopping:

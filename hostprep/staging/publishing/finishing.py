@@ -122,6 +122,6 @@ def _by_depth(directories: Iterable[str]) -> deque[Iterator[str]]:
     def depth(path: str) -> int:
         return path.count("/") + bool(path)
 
-    # Of one depth in the order of their names, so that those of a task share what is above them.
+    # Within a depth by name, so that those of a task share what is above them.
     ordered = sorted(sorted(directories), key=depth, reverse=True)
     return deque(iter(list(paths)) for _, paths in itertools.groupby(ordered, depth))

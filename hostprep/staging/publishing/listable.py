@@ -32,8 +32,8 @@ _MOST_COPIES = 2000
 def who_may_list(scan: Scan, tree_fd: int | None, parent: str) -> Readers:
     """Return who may list all that was staged: ``tree_fd`` are the copies, to lie in ``parent``.
 
-    Of an empty folder, as ``lost+found`` is, there is nothing to tell. With None the copies are not
-    looked at: they, or an ACL, may be closed to more.
+    An empty folder, such as ``lost+found``, has nothing to tell. With None the copies are not
+    looked at: they may be closed to more users, also by an ACL.
     """
     readers = ALL if os.geteuid() == 0 else ROOT  # a user's own records ask for none
     for each in _one_by_one(scan, tree_fd, parent):

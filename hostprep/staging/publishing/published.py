@@ -10,7 +10,7 @@ from hostprep.errors import Refused
 from hostprep.staging.target.owned import IN_THE_WAY
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, names_in
 
-# Of each name in a directory of tmpfs (BOGO_DIRENT_SIZE).
+# What each name adds to the size of a directory on a tmpfs (BOGO_DIRENT_SIZE).
 _NAME_SIZE = 20
 
 

@@ -66,7 +66,7 @@ def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int,
 def open_hidden(parent_fd: int, name: str) -> int | None:
     """Return a descriptor of what was hidden and is not removed yet, None where there is nothing.
 
-    That is what a run leaves that was killed meanwhile; in it may be what others had added.
+    A run that was killed meanwhile leaves it; what others had added may be in it.
     """
     try:
         return os.open(f"{private_name(name)}/{GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)
@@ -191,7 +191,7 @@ def _looked_at(
             if entry is None:
                 continue
             found = None
-            # Of an update that was cut short both are on record: what was there, what was to come.
+            # An update that was cut short has both on record: what was there, what was to come.
             for each in reversed(versions.get(name, ())):
                 if each.present_as(entry):
                     found = each

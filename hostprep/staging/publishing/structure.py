@@ -178,11 +178,11 @@ def close_directories(
 ) -> None:
     """Take from published directories what their source does not give, and another owner's rights.
 
-    For ``paths``, before anything new comes into them: what is in a directory that is closed may be
-    open itself. Nobody is given anything: until ``finish_directories``, which does so and tells of
-    what the target refuses, a directory is root's where it is to be somebody else's. What is not of
-    the ``inodes`` that ours had, where they are known, is somebody else's and left. With
-    ``on_wait`` a child asks the source, which may cease to answer: it is told of each second.
+    For ``paths``, before anything new comes into them: files in a closed directory may be open
+    themselves. Nothing is given here: ``finish_directories`` does that, and tells of what the
+    target refuses; until then a directory that is to be somebody else's is root's. One that does
+    not have the inode that ours had, where ``inodes`` are known, is somebody else's and left. With
+    ``on_wait``, which is told of each second, a child asks the source: it may cease to answer.
     """
     paths = tuple(paths)
     if not paths:

@@ -22,8 +22,8 @@ class Known(NamedTuple):
     def records(self, here: Mapping[str, Entry] | None = None) -> dict[str, Recorded]:
         """Return what is recorded by name; of two records the later one counts.
 
-        With ``here``, what lies there, one that speaks of that counts first: an update that was cut
-        short has on record what it was yet to replace, and by what.
+        With ``here``, the entries that lie there, a record that matches its entry comes first: an
+        update that was cut short has on record what it was yet to replace, and by what.
         """
         found: dict[str, Recorded] = {}
         for record in self._all():
@@ -43,7 +43,7 @@ class Known(NamedTuple):
         return found
 
     def promised(self) -> set[str]:
-        """Return which names an update was to add that was cut short.
+        """Return the names that an update was to add, and that was cut short.
 
         Nothing of ours was there before, and nothing may have been put there.
         """

@@ -89,7 +89,7 @@ class ManifestIndex:
         self._files: list[IO[bytes]] = []
         self._lines: dict[str, list[tuple[int, int, int]]] = {}
         self._extended: tuple[int, int] | None = None  # where: file and offset
-        # Of lines that failed to be read, by file and offset: how many records they have.
+        # How many records the lines have that failed to be read, by file and offset.
         self._unreadable: dict[tuple[int, int], int] = {}
         decoder = json.JSONDecoder()
         for path in paths:
@@ -137,9 +137,9 @@ class ManifestIndex:
             yield _known((item[-1], Recorded._make(item[:-1])) for item in part)
 
     def of(self, directory: str, names: Sequence[str]) -> Iterator[tuple[Sequence[str], Known]]:
-        """Yield ``names``, of very many a part after the other, with what is recorded of them.
+        """Yield ``names``, very many of them in parts, with what is recorded of them.
 
-        Of others there may be something with it.
+        Records of other names may be among these.
         """
         if parts_for(len(names)) == 1:
             wanted = frozenset(names)

@@ -35,7 +35,7 @@ class Readers(NamedTuple):
 
 ALL = Readers(0o644)
 ROOT = Readers(0o600)
-# Of a user's own files; the umask takes from it.
+# How a user's own files are made; the umask takes from it.
 _AS_EVER = Readers(0o666)
 # Root needs no leave, and an owner whom a container does not know has the id of nobody there.
 _NO_USERS = (0, 65534)

@@ -159,9 +159,10 @@ def check_own(record: Record, otherwise: str = "") -> None:
 
 
 def check_forgettable(record: Record) -> None:
-    """Raise ``Refused`` where the record cannot be removed, nor say what was: before that begins.
+    """Raise ``Refused``, before anything is removed, where the record could not be.
 
-    A full disk must not keep the files of the data set, and does not keep the record either.
+    Not for a full disk, which must not keep the files of the data set: it does not keep the record
+    from being removed either.
     """
     home = folder(record.name, record.target)
     code = new_file_obstacle(home)

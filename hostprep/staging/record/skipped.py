@@ -3,8 +3,8 @@
 The record itself, which all may read, tells how many entries that are, and what mends it.
 
 Without their names most of those are the same. A source may have millions, each of them 74 bytes of
-a record that has to stay one that can be read: so many are told as one of each kind and how often,
-which ``times`` is. Versions before that read one of each, and take no names for those.
+a record that has to stay readable: so very many are told as one of each kind, with how often it
+comes as ``times``. Versions before that read one of each, and take no names for those.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def keep_skipped(
 
 
 def nameless(item: Skipped) -> Skipped:
-    """Return what all may know of it: of the reasons those that tell what helps, without names."""
+    """Return what all may know of it: its reason only where that tells what helps, and no name."""
     reason = ""
     if item.cure:  # of a hard link the reason names another
         reason = item.reason.partition(" (to ")[0].partition(ITS_HARD_LINK)[0]

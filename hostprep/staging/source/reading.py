@@ -207,10 +207,10 @@ def _arm_in_words(storage_class: StorageClass, sample: Sample) -> str:
 
 
 def _divided(readers: int, cpus: int) -> tuple[int, int]:
-    """Return by how many processes, of how many threads each, so many readers are had.
+    """Return how many processes, and how many threads in each, make so many readers.
 
-    Never by more of them: somebody may want to spare a server. By a few less, where fewer processes
-    than cores would have all.
+    Never more of them: somebody may want to spare a server. But a few less, where to have all of
+    them would take fewer processes than there are cores.
     """
     most = min(readers, cpus)
     shares = ((processes, readers // processes) for processes in range(most, 0, -1))

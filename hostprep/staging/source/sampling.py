@@ -22,13 +22,13 @@ from hostprep.system.forking import NoProcess
 from hostprep.system.trees import FILE_FLAGS, DirCache
 
 _FILES = 24
-# Of a disk that claims an arm as many as show whether all is cached, but of what is not only a few:
-# each of those costs a seek.
+# On a disk that claims an arm: enough files to show whether all is cached, but only a few of those
+# that are not, for each of these costs a seek.
 _ARM_FILES, _ARM_MISSES = 64, 5
 _SECONDS = 0.25
 _SIDE_BY_SIDE, _MOST_SIDE_BY_SIDE = 8, 24
 _SLOW_SECONDS = 0.003
-# Where nobody tells what is cached, memory does not take so long.
+# Where the file system does not tell what is cached: memory does not take so long.
 _LATE_SECONDS = 0.001
 _WARM_SHARE = 0.9
 SAMPLED_BYTES = 128 * 1024
@@ -169,9 +169,8 @@ def _median(values: list[float]) -> float:
 def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
     """Return (directory, name) of at most ``count`` files, at equal distances among all.
 
-    ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance. Entries
-    without content, whose turn it would be, have a neighbour stand for them; where no pick has one,
-    those do that come first.
+    ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance. For a
+    pick without content a neighbour is taken; where no pick has one, the first files are.
     """
     count = min(count, scan.totals.files)
     wanted = iter([int((number + phase) / count * scan.totals.files) for number in range(count)])

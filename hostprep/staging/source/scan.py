@@ -37,7 +37,8 @@ from hostprep.system.trees import join
 _INLINE_DIRECTORIES = 16
 _INLINE_ENTRIES = 1000
 _MOST_DIRECTORIES_A_TASK = 64
-# Of a large directory: so many at a time where memory answers, and where that is not known (yet).
+# How many names of a large directory a worker looks up at a time: where memory answers, and where
+# it does not, or that is not known yet.
 _NAMES_A_TASK = 512
 _NAMES_A_SLOW_TASK = 32
 # BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; directories of other file systems that have it have two names.
@@ -193,7 +194,7 @@ class _Workers:
         self._tasks -= 1
         self._look_seconds += seconds
         self._looks += self._found.take_part(folder, number, there)
-        # Of all looks so far: one that waited for a busy processor is no slow source.
+        # Judged by all looks so far: one that waited for a busy processor is no slow source.
         self._names_a_task = _NAMES_A_TASK
         if is_slow(self._look_seconds, self._looks):
             self._names_a_task = _NAMES_A_SLOW_TASK
@@ -323,7 +324,7 @@ class _Large:
 
 
 def _is_snapshots_gap(entry: Entry) -> bool:
-    """Whether it is what a snapshot of Btrfs shows in the place of a subvolume in what it is of.
+    """Whether it is what a snapshot of Btrfs shows in the place of a subvolume of the original.
 
     Its time is that of each look: no copy would ever be up to date.
     """

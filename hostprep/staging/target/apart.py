@@ -53,7 +53,7 @@ def check_spares_source(record: Record) -> None:
 
 
 def check_not_source(record: Record) -> None:
-    """Do as ``check_spares_source``, and wait for a source that hangs: for a child of one's own."""
+    """Do as ``check_spares_source``, but wait for a source that hangs: to be asked in a child."""
     _check_origins(origin_of(record.source), record.source, record.target)
 
 

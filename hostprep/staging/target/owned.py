@@ -19,11 +19,11 @@ from hostprep.system.trees import DIRECTORY_FLAGS, FILE_FLAGS, names_in
 GONE = "removing"  # where a data set waits to be removed once nobody can see it
 INFO = "info.json"
 _PREFIX = ".hostprep-"
-# exFAT and its like know one mode for all, usually 0755, whatever a directory was made with: what
-# others can read there all of them can; what they cannot write holds nothing of theirs.
+# That others can read is no objection: exFAT and its like show one mode for all, usually 0755,
+# whatever a directory was made with. What others cannot write holds nothing of theirs.
 OTHERS_WRITE = 0o022
-# What opening a directory gives where something has its name that is none, or is another's. EPERM
-# comes of a disk that is gone below an encrypted directory.
+# Errors of opening a directory whose name is taken by something else, or by somebody else's. EPERM
+# is none of them: it comes of a disk that is gone below an encrypted directory.
 IN_THE_WAY = {errno.ENOTDIR, errno.ELOOP, errno.EACCES}
 _NO_ANSWER = {*OF_A_DISK, *OF_A_SERVER, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _HINT = "look at what it is and move it away; to stage, another --name does as well"

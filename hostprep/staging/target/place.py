@@ -137,9 +137,9 @@ def check_bare(target: str) -> None:
 
 
 def check_in_sight(record: Record) -> None:
-    """Raise ``Refused`` where something else lies at the path of the copies than they.
+    """Raise ``Refused`` where what lies at the path of the copies is something else.
 
-    For who only looks: what is mounted inside them hides a part, which a comparison finds.
+    For those who only look: what is mounted inside them hides a part, which a comparison finds.
     """
     if refusal := moved_refusal(record):
         raise refusal
@@ -160,8 +160,8 @@ def _covered(mount: Mount) -> Refused:
 def moved_refusal(record: Record) -> Refused | None:
     """Refuse to touch a data set on a disk while another file system is in that one's place.
 
-    Or while it is locked there, see ``locked_refusal``.
-    In a volume nothing outlives an unmounting, so there it does not matter.
+    Or while its folder is locked, see ``locked_refusal``. Never for a volume, in which nothing
+    outlives an unmounting.
     """
     if record.volume is not None:
         return None
