@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -99,12 +100,10 @@ def warm(root: Path) -> None:
 def machine() -> str:
     """Return in a line what the figures were measured on."""
     memory = psutil.virtual_memory().total / 2**30
-    model = "unknown CPU"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    virtual = "virtual machine, " if b"hypervisor" in Path("/proc/cpuinfo").read_bytes() else ""
+    processors = Path("/proc/cpuinfo").read_text()
+    named = re.search(r"^model name.*?: (.*)", processors, re.M)
+    model = "unknown CPU" if named is None else named[1].strip()
+    virtual = "virtual machine, " if "hypervisor" in processors else ""
     return (
         f"{virtual}{os.cpu_count()} cores ({model}), {memory:.0f} GiB, "
         f"Linux {platform.release().split('-')[0]}, Python {platform.python_version()}"

@@ -21,10 +21,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks import data, peers
 from benchmarks.measure import Run, compact, drop_caches, machine, measure, warm
 from benchmarks.report import host_of, write_front, write_readme
+
+if TYPE_CHECKING:
+    from benchmarks.rigs.arm import ArmDisk
 
 HERE = Path(__file__).parent
 VOLUME = Path("/mnt/hostprep")
@@ -235,13 +239,13 @@ def far_source(work: Path) -> Iterator[Path]:
         yield source.mount
 
 
-ARM: dict[Path, tuple[object, int]] = {}
+ARM: dict[Path, tuple[ArmDisk, int]] = {}
 
 
 def remount_arm(source: Path) -> None:
     disk, _ = ARM[source]
-    disk.remount()  # type: ignore[attr-defined]
-    disk.reset()  # type: ignore[attr-defined]
+    disk.remount()
+    disk.reset()
 
 
 def cold(source: Path) -> None:

@@ -43,17 +43,12 @@ def render(results: list[dict[str, Any]]) -> str:
 
 
 def _section(result: dict[str, Any]) -> list[str]:
+    parts = {"rate": _rate, "values": _values, "memory": _memory, "facts": _facts}
     missing = [
         f"- {part}: {result[part]['problem'] if part in result else 'not reached'}"
-        for part in ("rate", "values", "memory", "facts")
+        for part in parts
         if "problem" in result.get(part, {"problem": ""})
     ]
-    parts = {
-        "rate": _rate,
-        "values": _values,
-        "memory": _memory,
-        "facts": _facts,
-    }
     lines = [
         f"## {result['device']}, torch {result['torch']}",
         "",

@@ -48,16 +48,7 @@ def facts(
                 "memory": asdict(memory),
                 "headroom": asdict(headroom),
                 "tmpfs": asdict(tmpfs),
-                "paths": [
-                    {
-                        "path": storage.path,
-                        "class": storage.storage_class.value,
-                        "reason": storage.reason,
-                        "mount": asdict(storage.mount),
-                        "disks": [disk.name for disk in storage.disks],
-                    }
-                    for storage in storages
-                ],
+                "paths": [_fields(storage) for storage in storages],
             },
         )
         return
@@ -85,6 +76,16 @@ def facts(
     ]
     for line in lines:
         emit_text(printable(line))
+
+
+def _fields(storage: PathStorage) -> dict[str, Any]:
+    return {
+        "path": storage.path,
+        "class": storage.storage_class.value,
+        "reason": storage.reason,
+        "mount": asdict(storage.mount),
+        "disks": [disk.name for disk in storage.disks],
+    }
 
 
 def _located(path: str) -> PathStorage:

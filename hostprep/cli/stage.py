@@ -17,6 +17,7 @@ from hostprep.cli.options import (
     size_in_bytes,
     volume_bytes,
 )
+from hostprep.cli.output import tell_of_waiting
 from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +103,6 @@ def stage(
     Run it again to update: files are replaced one by one, each whole. That needs room for what it
     copies beside what is there; where room is short, unstage first.
     """
-    from hostprep.cli.output import tell_of_waiting
     from hostprep.cli.stage_run import stage_all
     from hostprep.host.answering import wait_for_answers
     from hostprep.staging.model import StageRequest, Verify

@@ -17,6 +17,8 @@ from hostprep.units import MIB, format_bytes
 CALL_PASS, CALL_FAIL = 0.1, 0.5
 GROWTH_BYTES = 2 * MIB
 
+# What the checks of times are called.
+_TIMED = ("copy.", "overlap.", "training.")
 _STAGES = Threshold("every stage is carried out", "hostprep: what was not tested is no pass")
 
 
@@ -126,9 +128,6 @@ def _flat(subject: str, epochs: tuple[EpochTrace, ...]) -> Check:
         threshold=threshold,
         remedy=None if flat else "report it with --json: the prefetcher or torch leaks here",
     )
-
-
-_TIMED = ("copy.", "overlap.", "training.")
 
 
 def _while_busy(check: Check) -> Check:

@@ -190,10 +190,8 @@ def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
     )
     # NVML's word is not true of a GPU that is no card (NVLink-C2C), nor in some virtual machines.
     if 0 < OTHER_LINK * rates[0] < bytes_per_s:
-        below, remedy = (
-            f"; so NVML says, but copies at {format_rate(bytes_per_s)} need more",
-            _LSPCI,
-        )
+        below = f"; so NVML says, but copies at {format_rate(bytes_per_s)} need more"
+        remedy = _LSPCI
     return Check(
         "device.link",
         subject,

@@ -64,9 +64,9 @@ class Target:
 
     def pip_options(self) -> list[str]:
         """Return the options with which pip chooses wheels for this host and not for this one."""
-        version = f"3.{self.python_minor}"
-        options = ["--only-binary=:all:", "--implementation=cp", f"--python-version={version}"]
-        options += [f"--abi={abi}" for abi in (version.replace("3.", "cp3"), "abi3", "none")]
+        options = ["--only-binary=:all:", "--implementation=cp"]
+        options.append(f"--python-version=3.{self.python_minor}")
+        options += [f"--abi={abi}" for abi in (f"cp3{self.python_minor}", "abi3", "none")]
         newest_first = range(self.glibc_minor, _OLDEST_GLIBC - 1, -1)
         options += [f"--platform=manylinux_2_{minor}_{self.machine}" for minor in newest_first]
         return [*options, f"--platform=manylinux2014_{self.machine}"]

@@ -14,13 +14,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, reading_hint
-from hostprep.host.block_device import (
-    Device,
-    Transport,
-    chain,
-    device_folder,
-    folder_of_name,
-)
+from hostprep.host.block_device import Device, Transport, chain, device_folder, folder_of_name
 from hostprep.host.mounts import Mount, mount_containing, mount_of, read_mounts
 from hostprep.host.reading import read_lines
 from hostprep.system.descriptors import closing_fd
@@ -133,7 +127,8 @@ def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device
     """Return the devices under a mount, all and the disks, none where there are none to see."""
     if mount.fstype in _MEMORY or mount.fstype in _NETWORK or mount.fstype == "overlay":
         return (), ()
-    folders = [folder for folder in [device_folder(mount.device, root)] if folder]
+    own = device_folder(mount.device, root)
+    folders = [] if own is None else [own]
     if not folders and mount.fstype == "zfs":
         folders = _zfs_members(mount.source, root)
     elif not folders and mount.source.startswith("/dev/"):

@@ -95,7 +95,7 @@ def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
     for version, folder in folders_of(root, "cpu"):
         if version == 2:
             words = (read_text(folder / "cpu.max") or "").split()
-            quota, period = ([*words, "", ""])[:2]
+            quota, period = [*words, "", ""][:2]
         else:
             quota = read_text(folder / "cpu.cfs_quota_us") or ""
             period = read_text(folder / "cpu.cfs_period_us") or ""

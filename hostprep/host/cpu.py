@@ -40,15 +40,11 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
         message = "neither /proc nor /sys says how many processors there are."
         raise HostprepError(message, NO_PROC_HINT)
     quota = min(read_cpu_quotas(root), key=lambda found: found.cpus, default=None)
+    usable, usable_from = float(len(allowed)), "all processors that are online"
     if quota is not None and quota.cpus < len(allowed):
         usable, usable_from = quota.cpus, f"the quota of cgroup {quota.group}"
     elif len(allowed) < len(online):
-        usable, usable_from = (
-            float(len(allowed)),
-            "the affinity of this process (cpuset, taskset, isolcpus=)",
-        )
-    else:
-        usable, usable_from = float(len(allowed)), "all processors that are online"
+        usable_from = "the affinity of this process (cpuset, taskset, isolcpus=)"
     cores = [_siblings(root, number) for number in sorted(allowed)]
     known = frozenset(core for core in cores if core)
     return CpuFacts(

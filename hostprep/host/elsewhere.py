@@ -32,9 +32,9 @@ def may_be_out_of_sight(there: str, root: Path = Path("/")) -> bool:
 def stays_here(path: str, root: Path = Path("/")) -> bool:
     """Whether what is mounted on ``path`` is for this mount namespace alone, and ends with it.
 
-    Such are services with PrivateTmp= or ProtectSystem=, for instance: the first process, that of
-    the machine or of a container, has other mounts, and gets none from here. False where nobody
-    can tell, as ordinary users.
+    As in a service with PrivateTmp= or ProtectSystem=: the first process, that of the machine or
+    of a container, has other mounts, and gets none from here. False where that cannot be told, as
+    by an ordinary user.
     """
     first = root / "proc/1"
     if read_link(first / "ns/mnt") in ("", read_link(root / "proc/self/ns/mnt")):

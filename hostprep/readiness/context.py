@@ -242,9 +242,7 @@ class Context:
     def statvfs(self, path: str) -> Space:
         """Return the space of the file system of ``path``; ``CannotTell`` on one that hangs."""
         return self._answers.each(
-            "statvfs",
-            path,
-            lambda: Space(**self._ask(path, lambda: space_of(path))),
+            "statvfs", path, lambda: Space(**self._ask(path, lambda: space_of(path)))
         )
 
     def ask(
@@ -268,13 +266,7 @@ class Context:
             by_root=below_root,
         )
 
-    def command(
-        self,
-        args: Sequence[str],
-        *,
-        wanted_for: str,
-        package: str | None = None,
-    ) -> Completed:
+    def command(self, args: Sequence[str], *, wanted_for: str, package: str) -> Completed:
         """Run a command that only reads, and return what it left, whatever its exit status.
 
         On a captured host ``commands`` has its output by the line; None says: not installed.
@@ -294,11 +286,10 @@ class Context:
 
         done = self._answers.each("commands", " ".join(args), live)
         if done is None:
-            install = (f"apt-get install {package}",) if package else ()
             raise NotInstalled(
                 f"{args[0]} is not installed; it is needed to {wanted_for}.",
                 "install it",
-                commands=install,
+                commands=(f"apt-get install {package}",),
             )
         return done
 

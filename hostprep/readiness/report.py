@@ -81,11 +81,8 @@ def class_fields(context: Context) -> dict[str, Any]:
 
     ``machine`` is the architecture, ``ram_gib`` the machine's RAM, ``gpus`` the names.
     """
-    cpu, ram, nvml = (
-        _or_none(lambda: context.cpu),
-        _or_none(lambda: context.headroom),
-        _or_none(lambda: context.nvml),
-    )
+    cpu, nvml = _or_none(lambda: context.cpu), _or_none(lambda: context.nvml)
+    ram = _or_none(lambda: context.headroom)
     return {
         "machine": os.uname().machine,
         "cpu_model": cpu and cpu.model,

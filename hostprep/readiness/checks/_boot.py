@@ -12,15 +12,19 @@ from hostprep.readiness.context import Context
 
 @dataclass(frozen=True, slots=True)
 class BootService:
-    """``systemd``: it runs here. ``installed`` and ``enabled`` are the unit file's; ``state`` is a
-    ``converging.boot_state.Stage``, None without a boot record, and ``hint`` what helps where that
-    is none that is well. ``source`` and ``target`` are the boot record's, without symlinks.
-    ``masked``: somebody forbade it. ``lost_program`` is what it runs, where that is not there, and
-    ``lost_in`` the drop-in that names it, if one does. ``overridden_by`` is a drop-in for which it
-    does not stage; ``edited``: its own lines do not, ``ours`` whether hostprep wrote it at all.
-    ``hindered_by`` is a setting for which it cannot stage, or may be passed over (``User=alice``),
-    and ``hindered_in`` the drop-in that has it, None for the unit; ``held``: a condition was there
-    already when systemd last looked at it in this boot, and held."""
+    """A boot service: its unit file, its boot record, and what keeps it from staging.
+
+    ``systemd``: that runs here. ``installed``, ``enabled`` and ``masked`` are the unit file's.
+    ``state`` is a ``converging.boot_state.Stage``, None without a boot record, and ``hint`` what
+    helps where it is not well. ``source`` and ``target`` are the boot record's, without symlinks.
+
+    ``lost_program`` is what it runs, where that is not there, and ``lost_in`` the drop-in that
+    names it, if one does. ``overridden_by`` is a drop-in that has it do something else than stage;
+    ``edited``: its own lines do. ``ours``: hostprep wrote it. ``hindered_by`` is a setting with
+    which it cannot stage, or may be passed over (``User=alice``), and ``hindered_in`` the drop-in
+    that has it, None for the unit. ``held``: that is a condition which was there already when
+    systemd last looked at it in this boot, and held.
+    """
 
     unit: str
     systemd: bool

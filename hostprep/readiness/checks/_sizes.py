@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hostprep.errors import HostprepError
 from hostprep.readiness.context import Context
 from hostprep.spec.model import VolumeSpec
+from hostprep.units import KIB
 from hostprep.volumes.budget import arithmetic, default_reserve
 from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.options import OptionValues
@@ -101,4 +102,9 @@ def is_wanted_size(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bo
     """Whether a size is the wanted one: to the page or, of a percentage, nearly."""
     if is_share(volume):
         return is_same_share(size_bytes, wanted_bytes)
-    return abs(size_bytes - wanted_bytes) < 1 << 16
+    return is_same_size(size_bytes, wanted_bytes)
+
+
+def is_same_size(size_bytes: int, other_bytes: int) -> bool:
+    """Whether two sizes are the same but for whole pages, which have 64 KiB at most."""
+    return abs(size_bytes - other_bytes) < 64 * KIB

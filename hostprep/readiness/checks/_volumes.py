@@ -21,12 +21,7 @@ from hostprep.readiness.model import Finding, Remedy, Status, verdict
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.units import format_bytes
-from hostprep.volumes.model import (
-    SOURCE,
-    VOLUME_SOURCES,
-    Huge,
-    LiveVolume,
-)
+from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, Huge, LiveVolume
 from hostprep.volumes.options import OptionValues, parse_options
 from hostprep.volumes.settings import making_writable
 
@@ -105,7 +100,7 @@ class JudgedVolume:
             huge=spec.huge or (line.huge if line.huge in {*Huge} else None),
         )
 
-    def mount_hint(self, hint: str | None = None, *, mounts: bool = True) -> str | None:
+    def mount_hint(self, hint: str | None, *, mounts: bool = True) -> str | None:
         """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
         return hint_outside_of_jobs(hint, limited=self.limited and mounts)
 

@@ -112,15 +112,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             ),
             "until the next boot; see whether tuned, power-profiles-daemon or tlp sets it",
         )
-    yield Finding(
-        status,
-        "clock",
-        message,
-        measured,
-        wanted,
-        wanted_by,
-        remedy=remedy,
-    )
+    yield Finding(status, "clock", message, measured, wanted, wanted_by, remedy=remedy)
 
 
 def _is_slow(policy: Policy) -> bool:

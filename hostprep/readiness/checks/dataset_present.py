@@ -35,6 +35,9 @@ from hostprep.staging.shortfall import cure_of
 from hostprep.staging.status import NOT_FOR_US
 from hostprep.units import format_bytes, format_count
 
+# Of a boot service: with these it is yet to bring its data set.
+_COMES_UP = ("waiting", "staging")
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -68,9 +71,6 @@ def _is_taken(context: Context, dataset: JudgedDataset) -> bool:
     if dataset.state != "never" or dataset.lost_volume is not None:
         return False
     return bool(is_there(context, dataset.target))
-
-
-_COMES_UP = ("waiting", "staging")
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -113,17 +113,7 @@ def _judge_one(dataset: JudgedDataset, coming: bool, taken: bool) -> Finding:
             message = f"{target} is not whole: {dataset.reason}."
             remedy = _after_removal(dataset, dataset.record)
     elif dataset.state == "unreachable":
-        status = Status.UNKNOWN
-        message = f"nobody can tell whether {target} is there ({dataset.reason})."
-        remedy = Remedy(
-            (f"findmnt -T {quote(target)}",),
-            "see why its disk fails, or its server is silent",
-        )
-        if (dataset.in_the_way or "").startswith(UNLOCK):
-            remedy = Remedy((), dataset.in_the_way)
-        if dataset.reason.startswith(NOT_FOR_US):
-            message = f"{target} may be there or not: {dataset.reason}."
-            remedy = Remedy((f"namei -l {quote(target)}",), "see who may, and run the check as one")
+        status, (message, remedy) = Status.UNKNOWN, _unreachable(dataset)
     elif taken:
         status = Status.FAIL
         message = (
@@ -143,6 +133,20 @@ def _judge_one(dataset: JudgedDataset, coming: bool, taken: bool) -> Finding:
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,
     )
+
+
+def _unreachable(dataset: JudgedDataset) -> tuple[str, Remedy]:
+    """Say that nobody can tell whether it is there, and what helps."""
+    target = dataset.target
+    if dataset.reason.startswith(NOT_FOR_US):
+        hint = "see who may, and run the check as one"
+        message = f"{target} may be there or not: {dataset.reason}."
+        return message, Remedy((f"namei -l {quote(target)}",), hint)
+    message = f"nobody can tell whether {target} is there ({dataset.reason})."
+    if (dataset.in_the_way or "").startswith(UNLOCK):
+        return message, Remedy((), dataset.in_the_way)
+    hint = "see why its disk fails, or its server is silent"
+    return message, Remedy((f"findmnt -T {quote(target)}",), hint)
 
 
 def _filled(dataset: JudgedDataset) -> Remedy:

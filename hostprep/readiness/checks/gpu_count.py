@@ -13,8 +13,10 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``on_bus``: the addresses of the GPUs that are the driver's; ``nodes``: how many device nodes
-    of GPUs there are; ``job``: whether a batch system hands out GPUs here."""
+    """``on_bus`` are the addresses of the GPUs that are the driver's.
+
+    ``nodes`` is how many device nodes of GPUs there are. ``job``: a batch system hands out GPUs.
+    """
 
     gpus: _gpus.Facts
     on_bus: tuple[str, ...]

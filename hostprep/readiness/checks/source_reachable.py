@@ -116,10 +116,8 @@ def _judge_one(found: Source) -> Finding:
             f" `hostprep check --only HP014` does, {_who_may(found)}."
         )
     elif origin.state == "denied":
-        status, message = (
-            Status.UNKNOWN,
-            f"{path} may not be read by {_who(found)}; it cannot be staged from here.",
-        )
+        status = Status.UNKNOWN
+        message = f"{path} may not be read by {_who(found)}; it cannot be staged from here."
         remedy = Remedy((), f"check {_who_may(found)}")
     elif origin.state == "empty" and dataset.record is not None and dataset.record.files:
         message = f"{path} is empty, and {dataset.name} was not; {so}."

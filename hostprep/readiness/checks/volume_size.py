@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.readiness.checks._commands import mount_line
+from hostprep.readiness.checks._sizes import is_same_size
 from hostprep.readiness.checks._volumes import JudgedVolume, judged_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.units import format_bytes
@@ -62,7 +63,7 @@ def _who_differs(volume: JudgedVolume, size_bytes: int) -> str:
         return "fstab says nothing of it"
     if volume.has_size(line_bytes):
         return "fstab says the same as the spec: it was remounted by hand"
-    if abs(line_bytes - size_bytes) < 1 << 16:
+    if is_same_size(line_bytes, size_bytes):
         return "fstab agrees with what is mounted: the spec was changed since"
     return f"and fstab {format_bytes(line_bytes)}: all three differ"
 

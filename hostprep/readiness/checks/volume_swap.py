@@ -105,10 +105,8 @@ def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
         status, message = Status.PASS, f"{path} may be swapped out, as the spec allows."
     elif facts.in_ram:
         # Reading it takes more processor time, and no disk: nothing to mount it anew for.
-        status, message = (
-            Status.PASS,
-            f"{path} may be swapped out, but to zram alone: it stays in RAM, compressed.",
-        )
+        status = Status.PASS
+        message = f"{path} may be swapped out, but to zram alone: it stays in RAM, compressed."
     elif facts.known is False:
         # The data is as much at risk as where the option was forgotten: only the cure is another.
         status = Status.WARN

@@ -11,7 +11,7 @@ from hostprep.readiness.report import ORDER, moment, subject_and_message, tally
 from hostprep.system.resources import data_path
 
 
-def html(reports: Sequence[dict[str, Any]], fleet: dict[str, Any] | None = None) -> str:
+def html(reports: Sequence[dict[str, Any]], fleet: dict[str, Any] | None) -> str:
     """Return the page. It has no script, and its policy forbids it to fetch anything.
 
     ``fleet`` is the summary over several hosts (``hostprep.readiness.fleet``), which comes first.

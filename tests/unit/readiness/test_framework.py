@@ -305,7 +305,7 @@ def test_a_captured_host_gets_no_answer_of_this_machine(tmp_path: Path) -> None:
         lambda: context.nvml,
         lambda: context.volumes,
         lambda: context.statvfs("/"),
-        lambda: context.command(["true"], wanted_for="test"),
+        lambda: context.command(["true"], wanted_for="test", package="coreutils"),
         lambda: context.now,
     ):
         with pytest.raises(HostprepError, match="does not say"):
