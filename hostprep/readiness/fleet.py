@@ -27,13 +27,13 @@ from hostprep.units import format_bytes, format_seconds
 NO_REPORT = "HP000"
 NO_REPORT_TITLE = "the host gives a report"
 NO_REPORT_PAGE = """\
-`hostprep check -i` could not have this host judge itself: nothing is known of it, not even that it
-is well. No host says this of itself, and `--only` and `--skip` do not know it.
+`hostprep check -i` got no report from this host, so nothing is known about it, not even whether it
+is well. No host reports this about itself, and `--only` and `--skip` do not accept the code.
 
-**UNKNOWN** the host cannot be reached, has no hostprep, or its hostprep ended without a report (a
-mistake in its spec, for instance). The message says which.
+**UNKNOWN**: the host cannot be reached, has no hostprep, or its hostprep ended without a report
+(because of a mistake in its spec, for instance). The message says which.
 
-`hostprep check` on the host itself says more; `hostprep provision` installs it there."""
+`hostprep check` on the host itself says more; `hostprep provision` installs hostprep there."""
 # The check whose PASS measured the version of the GPUs' driver.
 _DRIVER = "HP050"
 # Worst first. A host of which nothing is known stands before those that passed.

@@ -126,16 +126,18 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Whether a program (chrony, systemd-timesyncd, ntpd, ptp4l) tells the kernel the time, by
+Checks whether a program (chrony, systemd-timesyncd, ntpd, ptp4l) tells the kernel the time through
 adjtimex(2), and by how much the clock may be wrong at most.
 
-A clock that is off confuses who compares times: a source on a file server looks newer or older than
-its copy, logs of several hosts cannot be put in order, certificates and Kerberos refuse.
+A wrong clock confuses everything that compares times: a source on a file server looks newer or
+older than its copy, the logs of several hosts cannot be put in order, and certificates and Kerberos
+tickets are refused.
 
-**WARN** nobody tells the kernel the time (a chrony without `rtcsync` keeps the clock right and does
-not tell), or it was last told long ago: what the clock may be wrong by is above 2.5 s. The kernel
-adds 0.5 ms to it for each second since, so that is after 80 minutes; systemd-timesyncd asks its
-server every 34 minutes or more often. **UNKNOWN** the kernel gives an error. Where a container or a
-service (`ProtectClock=`) may not ask it, that is a SKIP.
+**WARN**: no program tells the kernel the time (a chrony without `rtcsync` keeps the clock right but
+does not tell the kernel), or the last update was too long ago: the clock may be wrong by more than
+2.5 s. The kernel adds 0.5 ms to this bound for each second since the last update, so this takes
+about 80 minutes; systemd-timesyncd asks its server every 34 minutes or more often.
+**UNKNOWN**: the kernel returns an error. If a container or a service (`ProtectClock=`) may not ask
+the kernel, the result is SKIP.
 """,
 )

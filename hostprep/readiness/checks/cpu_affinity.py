@@ -82,13 +82,16 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The processors that this process may run on (`Cpus_allowed_list`), against those that are online. A
-training inherits them from the shell that starts it, and its workers from it.
+Compares the processors that this process may run on (`Cpus_allowed_list`) with those that are
+online. A training run inherits its processors from the shell that starts it, and its workers
+inherit them from the training run.
 
-**WARN** they are fewer: `taskset`, a cpuset of Slurm or Docker, or a library that has pinned its
-process. All workers then share what is left. So they do of what `isolcpus=` on the kernel's command
-line leaves: the scheduler moves nobody to the others, whatever the affinity says.
+**WARN**: the process may not use all of them, because of `taskset`, a cpuset of Slurm or Docker, or
+a library that has pinned its process. All workers then share what is left. The same happens with
+`isolcpus=` on the kernel's command line: the scheduler moves no process to the isolated processors,
+whatever the affinity says.
 
-`taskset --cpu-list --pid 0-15 $$` widens it for the shell; a cpuset is widened where it was set.
+`taskset --cpu-list --pid 0-15 $$` widens the affinity of the shell; a cpuset has to be widened
+where it was set.
 """,
 )

@@ -134,17 +134,18 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The governor of the clock of each processor that is online
-(`/sys/devices/system/cpu/cpu*/cpufreq`), what it prefers where the processor scales by itself, and
-the highest frequency that it may take.
+Checks the frequency governor of each online processor (`/sys/devices/system/cpu/cpu*/cpufreq`), its
+energy preference if the processor scales by itself, and the highest frequency that it may use.
 
 `performance` is best for a machine that feeds GPUs. `schedutil`, `ondemand`, and the `powersave` of
-intel_pstate and amd-pstate raise the clock with the load, so they are no fault.
+intel_pstate and amd-pstate raise the clock with the load, so they are fine.
 
-**WARN** a governor that stays low (`powersave` of other drivers, `conservative`, `userspace`), a
-preference for saving power, or a highest frequency of less than nine tenths of the processor's.
+**WARN**: the governor keeps the clock low (`powersave` of other drivers, `conservative`,
+`userspace`), or the energy preference is to save power, or the highest frequency allowed is less
+than nine tenths of what the processor can do.
 
-The line printed sets it until the next boot; `cpupower frequency-set -g performance` does the same.
-Tools that set it behind your back: tuned, power-profiles-daemon, tlp, the firmware.
+The printed command changes the setting until the next boot; `cpupower frequency-set -g performance`
+sets the governor as well. tuned, power-profiles-daemon, tlp or the firmware may set it back behind
+your back.
 """,
 )

@@ -72,14 +72,15 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The load average over one minute (`/proc/loadavg`): how many processes ran, waited for a processor
-or, in state D, for a disk. Held against the processors that are online.
+Compares the load average over one minute (`/proc/loadavg`) with the number of online processors. It
+counts the processes that run, wait for a processor or, in state D, wait for a disk.
 
-**WARN** it is half of them or more: others use the machine, and the workers of a training would
-share the processors with them. A build, a backup, somebody else's job, or the run before this one
-that has not ended. HP047 then often warns as well, of one and the same cause.
+**WARN**: the load is at least half the number of processors. Something else uses the machine (a
+build, a backup, somebody else's job, or the previous run, which has not ended), and the workers of
+a training run would share the processors with it. HP047 often warns at the same time, for the same
+reason.
 
 `ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head` shows who it is. The average looks back: a job
-that has just ended is seen for another minute.
+that has just ended still shows for another minute.
 """,
 )

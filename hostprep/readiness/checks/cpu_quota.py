@@ -109,16 +109,17 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The quotas of processor time of this process's cgroup and all above it (`cpu.max`, or
-`cpu.cfs_quota_us`), against the processors that it may run on. `os.cpu_count()` knows nothing of a
-quota, so loaders start a worker for each processor, and the kernel then stops all of them for the
-rest of each period. How often it did is in `cpu.stat`. Within a container what is above its own
-cgroup may not be seen.
+Compares the CPU quotas of this process's cgroup and of all cgroups above it (`cpu.max`, or
+`cpu.cfs_quota_us`) with the number of processors that the process may run on. `os.cpu_count()`
+knows nothing about quotas, so loaders start one worker per processor, and the kernel then stops all
+of them for the rest of each period. `cpu.stat` counts how often this has happened. Inside a
+container, the cgroups above its own may not be visible.
 
-**FAIL** less than one processor's time: not even the main process runs freely. **WARN** less than
-the processors that one sees.
+**FAIL**: the quota is less than one processor, so not even the main process runs freely.
+**WARN**: the quota is less than the number of processors that the process may run on.
 
-Lift it where it was set: `docker run --cpus`, `CPUQuota=`, `limits.cpu`; the line printed lifts it
-until it is set again. Where it is meant so, take the workers that `hostprep recommend` says.
+Lift the quota where it was set: `docker run --cpus`, `CPUQuota=`, `limits.cpu`; the printed command
+lifts it until it is set again. If the quota is intended, use the number of workers that
+`hostprep recommend` gives.
 """,
 )

@@ -89,14 +89,14 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Intel's processors count how often, and newer kernels how long, each core was slowed down because
-it was too hot (`thermal_throttle/core_throttle_count` and `core_throttle_total_time_ms`). The core
-that had it worst is held against the time since boot. A few events are nothing: a short peak.
+Intel processors count how often, and with newer kernels for how long, each core was slowed down
+because it was too hot (`thermal_throttle/core_throttle_count` and `core_throttle_total_time_ms`).
+The check compares the worst core with the time since boot. A few events are harmless: a short peak.
 
-**WARN** a hundredth of the time since boot or more. Decoding slows down then, and with it the GPUs.
-Where only events are counted, one is taken for a second.
+**WARN**: a core was slowed down for a hundredth of the time since boot or more. Decoding then slows
+down, and the GPUs with it. If the kernel counts only events, each event is taken as one second.
 
-Cooling is the cure: dust, fans, the room. Virtual machines, AMD and ARM have no such counters, and
-are skipped; GPUs report their own (HP050 and following).
+The remedy is better cooling: dust, fans, the temperature of the room. Virtual machines, AMD and ARM
+have no such counters and are skipped; GPUs report their own slowdowns (HP053).
 """,
 )

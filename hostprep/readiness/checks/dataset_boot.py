@@ -229,20 +229,25 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-For each data set of the spec with `at_boot: true`: is its service there and enabled, and did it do
-its work in this boot?
+Checks, for each data set of the spec with `at_boot: true`, whether its service is installed and
+enabled, and whether it did its work in this boot.
 
-**WARN** the unit is missing, masked or not enabled, or what it is to stage is not on record, or the
-program that it runs is gone, or it was edited, or overridden by a drop-in (`systemctl edit`), so
-that it runs something else than `hostprep restage`, or nothing, and the data set is gone after the
-next reboot; or so that it runs as another user than root (`User=`), or on a condition
-(`Condition...=`, `Assert...=`), without which systemd does not start it, unless it held in this
-boot and the data set came; or it stages from another source, or into another target, than the spec
-names by now; or it failed at this boot. Whether the data set is there now is HP010's business.
+**WARN**: one of the following.
+- The unit is missing, masked or not enabled, there is no record of what it is to stage, or the
+  program that it runs is missing.
+- The unit was edited, or overridden by a drop-in (`systemctl edit`), so that it runs something
+  other than `hostprep restage`, or nothing: the data set is gone after the next reboot.
+- The unit runs as a user other than root (`User=`).
+- The unit has a condition (`Condition...=`, `Assert...=`): if it is not met, systemd does not start
+  the service. This is no WARN if the condition was met in this boot and the data set was staged.
+- The service stages from another source, or into another target, than the spec names now.
+- The service failed in this boot.
 
-Other settings of a unit are not judged: `hostprep plan` shows each change of its file.
-`hostprep apply` writes and enables the units; `systemctl restart` tries one again, and
-`journalctl -b -u UNIT` says why it failed. Without systemd (in most containers) nothing stages at
-boot, and this is skipped.
+HP010 checks whether the data set is there now. Other settings of a unit are not judged;
+`hostprep plan` shows each change of its file.
+
+`hostprep apply` writes and enables the units, `systemctl restart` runs one again, and
+`journalctl -b -u UNIT` says why it failed. Without systemd (in most containers) nothing is staged
+at boot, and the check is skipped.
 """,
 )

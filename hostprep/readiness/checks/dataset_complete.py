@@ -77,18 +77,20 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Every file, link and folder on the target is held against the manifest that was written when it was
-staged: that it is there, its size, its time of modification. Nothing is read; HP015 does that.
+Compares every file, symlink and directory on the target with the manifest that was written when the
+data set was staged: whether it is there, its size, and its modification time. File contents are not
+read; HP015 does that.
 
-Of a data set with very many files `--quick` compares as many as it can in 0.7 s, each time others,
-and says how many; `--full` takes up to 30 s.
+If a data set has very many files, `--quick` compares as many as it can in 0.7 s, different ones
+each time, and says how many; `--full` takes up to 30 s.
 
-**FAIL** something is missing or was changed on the target. **UNKNOWN** the target, the manifest or
-hostprep's record cannot be read, or did not answer. **SKIP** no data set is staged, or it has
-folders that are closed to some, and its manifest is not for whoever asks.
+**FAIL**: something on the target is missing or was changed.
+**UNKNOWN**: the target, the manifest or hostprep's record cannot be read, or did not answer.
+**SKIP**: no data set is staged; or the data set has directories that not everybody may read, and
+this user may therefore not read its manifest.
 
-The same `hostprep stage` that staged it brings it right; it copies only what differs. Files that
-others put there are no fault, and stay. Where the manifest is missing or damaged, nobody knows
-which of the files are hostprep's: the copy is moved aside, and staged again.
+Run the same `hostprep stage` again to repair the copy; it copies only what differs. Files that
+others put there are not a fault, and stay. If the manifest is missing or damaged, nobody can tell
+which of the files are hostprep's: the remedy moves the copy aside and stages the data set again.
 """,
 )

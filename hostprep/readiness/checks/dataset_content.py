@@ -119,19 +119,20 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Every staged file is read and hashed, and held against the hash of it that was taken when it was
-staged. It finds what sizes and times do not show: a file that was written to and given its old time
-back, a bad memory cell, a disk that returns other bytes than it was given.
+Reads and hashes every staged file, and compares the hash with the one that was taken when the file
+was staged. This finds what sizes and times do not show: a file that was written to and had its old
+time restored, a bad memory cell, a disk that returns other bytes than it was given.
 
-All data sets together have 90 s. What was not read within that is said; the next run reads in
-another order.
+All data sets together get 90 s. The finding says how much was not read within that time; the next
+run reads in another order.
 
-**FAIL** a file is not what was staged. **UNKNOWN** the target, the manifest or hostprep's
-record cannot be read. **SKIP** it was staged with `--verify none`, so no hash is known, or it has
-folders that are closed to some, and its manifest is not for whoever asks.
+**FAIL**: a file is not what was staged.
+**UNKNOWN**: the target, the manifest or hostprep's record cannot be read.
+**SKIP**: no data set is staged; or it was staged with `--verify none`, so no hashes are known; or
+it has directories that not everybody may read, and this user may therefore not read its manifest.
 
-`hostprep stage ... --full-check` reads source and copy again, and copies what differs. Where it
-comes back, test the memory (memtest86+) or the disk (`smartctl -a`).
+`hostprep stage ... --full-check` reads source and copy again, and copies what differs. If the
+damage comes back, test the memory (memtest86+) or the disk (`smartctl -a`).
 """,
     level=Level.FULL,
 )

@@ -136,19 +136,21 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The source of each data set is held against the manifest of what was staged: names, sizes, times of
-modification, owners and modes. A training on a stale copy learns from other data than was meant,
-and nothing tells.
+Compares the source of each data set with the manifest of what was staged: names, sizes,
+modification times, owners and modes. A training run on a stale copy learns from other data than
+intended, and nothing reports it.
 
-Of a source with very many files `--quick` compares as many as it can in 0.7 s, each time others,
-and says how many; `--full` takes up to 30 s. A source that hangs is left alone: see HP014.
+If a source has very many files, `--quick` compares as many as it can in 0.7 s, different ones each
+time, and says how many; `--full` takes up to 30 s. A source that hangs is not compared: see HP014.
 
-**FAIL** the source has files that were changed, added or removed since, or the spec names another
-source than the one that it was staged from. **UNKNOWN** it could not be compared, or hostprep's
-record cannot be read. **SKIP** there is nothing to compare: no data set is staged, or its source
-does not answer or holds nothing, and HP014 says why; or it has folders that are closed to some, and
-its manifest is not for whoever asks.
+**FAIL**: files of the source were changed, added or removed since, or the spec names another source
+than the one that the data set was staged from.
+**UNKNOWN**: the comparison was not possible, or hostprep's record cannot be read.
+**SKIP**: there is nothing to compare: no data set is staged, or its source does not answer or is
+empty (HP014 says why); or it has directories that not everybody may read, and this user may
+therefore not read its manifest.
 
-The same `hostprep stage` brings the copy up to date; it copies only what changed.
+Run the same `hostprep stage` again to update the copy; it copies only what changed. If the spec
+names another source, the remedy unstages the old copy first.
 """,
 )

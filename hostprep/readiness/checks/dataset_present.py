@@ -189,21 +189,23 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Each data set of the spec must be published on its target, by hostprep's record of it. Others that
-were staged here are judged too, as long as they are there or there is no spec.
+Each data set of the spec must be published on its target, according to hostprep's record. Other
+data sets that were staged here are checked too, as long as they are there or there is no spec.
 
-**FAIL** it was never staged, went with a reboot, a run on it was interrupted, it was unstaged in
-part, or it is being staged right now: a job that starts finds none of it, or part. Or it is there
-and holds no files: so was its source, as the directory of a share is that is not mounted yet. Or
-something is there that hostprep has no record of, as after a copy by hand: it cannot be verified.
-**WARN** it was published without entries of the source that could not be read, or whose place on
-the target others had taken; or one that the spec does not name is gone. **UNKNOWN** hostprep's
-record cannot be read, so that nothing is known of what it is of; or its target does not answer, or
-is encrypted and locked, or this user may not look there. **SKIP** where its volume is not
-mounted: HP001 says so, and its remedy stages it as well.
+**FAIL**: the data set was never staged, was lost in a reboot, was interrupted while it was staged,
+was only partly unstaged, or is being staged right now: a job that starts now finds none of it, or
+only a part. Or it is there but has no files, because its source had none, like the mount point of a
+share that is not mounted yet. Or something is there that hostprep has no record of, such as a copy
+made by hand: it cannot be verified.
+**WARN**: the data set was published without entries of the source that could not be read, or whose
+place on the target was taken by something else; or a data set that the spec does not name is gone.
+**UNKNOWN**: hostprep's record cannot be read, so nothing is known about its data set; or the target
+does not answer, or is encrypted and locked, or this user may not look there.
+**SKIP**: the volume of the data set is not mounted. HP001 reports this, and its remedy stages the
+data set as well.
 
-`hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted;
-`hostprep unstage` again finishes a removal, once what somebody changed or added is moved away.
-One that is coming up by itself is waited for by `hostprep wait NAME`.
+`hostprep stage` with the source (or `hostprep apply`) stages the data set or completes an
+interrupted run; `hostprep unstage` again finishes a removal, once you have moved away what others
+changed or added. `hostprep wait NAME` waits for a data set that is still being staged.
 """,
 )

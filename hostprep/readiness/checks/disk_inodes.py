@@ -45,11 +45,12 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-A file system of ext4 has a fixed number of inodes: with none left it refuses new files as full
-("No space left on device") however many bytes are free. Data sets of small files are what uses them
-up. xfs and btrfs make inodes as they are needed; btrfs and ZFS count none.
+An ext4 file system has a fixed number of inodes: once all are used, it refuses new files ("No space
+left on device"), however many bytes are free. Data sets of small files use up inodes. xfs, btrfs
+and ZFS create inodes as they are needed; btrfs does not count them.
 
-**WARN** 80 % are used, and fewer than a million are free. **FAIL** 85 % are used, and fewer than
-100,000 are free; or than 1,000, where nothing is staged to and only hostprep's records are kept.
+**WARN**: 80 % of the inodes are used, and fewer than a million are free.
+**FAIL**: 85 % are used, and fewer than 100,000 are free; or fewer than 1,000, if nothing is staged
+to the file system and it only holds hostprep's records.
 """,
 )

@@ -82,12 +82,13 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-How far the kernel reads ahead of a program that reads in order, of the device that the file system
-is on (`queue/read_ahead_kb`). It counts for large files and shards through the page cache; flash
-hardly cares, and small files are read whole at once.
+Checks how far the kernel reads ahead of a program that reads sequentially, on the device of the
+file system (`queue/read_ahead_kb`). This matters for large files and shards that are read through
+the page cache; it makes little difference on flash, and small files are read as a whole anyway.
 
-**WARN** a disk with an arm reads less than 128 KiB ahead, which is the kernel's own default:
-somebody made it smaller, for a data base perhaps. Between two small pieces the arm goes elsewhere
-when several readers are at work. `blockdev --setra 4096` is 2 MiB, which suits a disk that streams.
+**WARN**: a hard disk reads ahead less than 128 KiB, which is the kernel's own default: somebody has
+lowered it, perhaps for a database. If several readers are at work, the arm of the disk moves
+elsewhere between two small pieces. `blockdev --setra 4096` sets 2 MiB, which suits a disk that
+streams.
 """,
 )

@@ -80,12 +80,13 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The scheduler that `/sys/block/DISK/queue/scheduler` has in brackets, of each disk under the spec's
-paths. Flash needs none, or a simple one; an arm profits from requests in their order. Of a virtual
-disk every one is right: who really orders the requests is the machine below.
+Checks the I/O scheduler of each disk under the spec's paths, which
+`/sys/block/DISK/queue/scheduler` shows in brackets. Flash needs none, or a simple one; a hard disk
+benefits from sorted requests. For a virtual disk any scheduler is fine, because the host below it
+orders the requests.
 
-**WARN** flash is scheduled by bfq, which is made for interactive work on slow disks and takes
-processor time for each request; or a disk with an arm has none. Neither stops a training: the
-command sets another one at once, a udev rule for good.
+**WARN**: a flash disk uses bfq, which is made for interactive work on slow disks and costs
+processor time for each request; or a hard disk uses none. Neither stops a training run. The printed
+command changes the scheduler at once, a udev rule changes it permanently.
 """,
 )

@@ -58,15 +58,17 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The space of the file systems under the spec's `to:` targets and under hostprep's records, by
-statvfs(2): what is free is what ordinary users may write.
+Checks the space on the file systems of the spec's `to:` targets and of hostprep's records, by
+statvfs(2). Free means what ordinary users may still write.
 
-Meta's GCM warns at 80 % and takes 85 % for critical. On a large disk that is hundreds of gigabytes,
-and a disk that is staged to is meant to be full of data sets; so a share alone is not enough here.
+Meta's GCM warns at 80 % and treats 85 % as critical. On a large disk that still leaves hundreds of
+gigabytes, and a disk for staging is meant to be full of data sets, so a percentage alone is not
+enough here.
 
-**WARN** 80 % are used, and less than 50 GiB are free. **FAIL** 85 % are used, and less than 10 GiB
-are free: checkpoints and logs are what fails next. Where nothing is staged to, and only hostprep's
-records are kept, it takes less than 100 MiB: a small disk of the system is no fault. **WARN** also
-where it is mounted read-only, as the kernel leaves a disk with errors (`errors=remount-ro`).
+**WARN**: 80 % are used, and less than 50 GiB are free. Also if the file system is mounted
+read-only, as the kernel leaves a disk with errors (`errors=remount-ro`).
+**FAIL**: 85 % are used, and less than 10 GiB are free: checkpoints and logs are what fails next. If
+nothing is staged to the file system and it only holds hostprep's records, the limit is 100 MiB
+instead: a small system disk is not a fault.
 """,
 )

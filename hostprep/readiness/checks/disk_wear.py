@@ -136,14 +136,18 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-What the disks under the spec's paths say of themselves, by `smartctl` (package smartmontools, as
-root): their own verdict, errors of the medium (SATA: sectors waiting to be replaced), and the wear:
-`percentage_used` of NVMe, or the attribute in which the maker of a SATA drive counts it down.
+Checks what the disks under the spec's paths report about themselves through `smartctl` (package
+smartmontools, as root): their own verdict, media errors (SATA: sectors waiting to be replaced), and
+wear, which is `percentage_used` of NVMe, or the attribute in which the vendor of a SATA drive
+counts it down.
 
-**FAIL** the disk says that it fails. **WARN** it counts errors of the medium, or 80 % of the writes
-that it is rated for are spent; at 100 % it is out of warranty and works on. **UNKNOWN** the disk
-does not answer. Virtual disks, disks behind a network or a RAID controller, and sleeping ones,
-which are not woken up, are a SKIP. So it is for users other than root, and without smartctl: there
-nothing was asked.
+**FAIL**: the disk reports that it is failing.
+**WARN**: the disk reports media errors, or has used up 80 % of the writes that it is rated for; at
+100 % it is out of warranty but still works.
+**UNKNOWN**: the disk does not answer.
+
+Virtual disks, disks behind a network or a RAID controller, and sleeping disks, which are not woken
+up, are a SKIP. The check is also a SKIP for users other than root and without `smartctl`, because
+no disk can be asked then.
 """,
 )

@@ -97,13 +97,14 @@ CHECK = Check(
     judge=judge,
     limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
-How many GPUs NVML shows, against the PCI devices of NVIDIA that are the driver's: bound to `nvidia`
-or to nothing (one that is passed to a virtual machine, or nouveau's, is not). A container has the
-nodes `/dev/nvidia*` that it was given, and a job of Slurm its share: there no more is expected.
-GPUs that this process may not open are left to others, and counted apart.
+Compares the number of GPUs that NVML shows with the number of NVIDIA's PCI devices that belong to
+the driver: those bound to `nvidia` or to no driver. GPUs passed through to a virtual machine, or
+used by nouveau, do not count. In a container, only the `/dev/nvidia*` nodes that it was given are
+expected, and in a Slurm job only its share. GPUs that this process may not open are left to others,
+and counted separately.
 
-**FAIL** the bus has more than the driver shows: a GPU has fallen off the bus (Xid 79), or its start
-failed (`RmInitAdapter failed` in the kernel's log). `torchrun` with one process for each GPU fails
-then, or leaves a process without. Power the machine off and on; look at cables and slots.
+**FAIL**: the bus has more GPUs than the driver shows. A GPU has fallen off the bus (Xid 79), or it
+failed to start (`RmInitAdapter failed` in the kernel's log). `torchrun` with one process per GPU
+then fails, or leaves a process without a GPU. Power the machine off and on; check cables and slots.
 """,
 )

@@ -63,17 +63,17 @@ CHECK = Check(
     judge=judge,
     limit_seconds=DRIVER_SECONDS,
     page="""\
-Whether NVML, the driver's library, starts; and if not, why: from the loaded kernel module
-(`/proc/driver/nvidia/version`), the device nodes `/dev/nvidia*` and the PCI devices.
+Checks whether NVML, the driver's library, starts; and if not, why. The reason comes from the loaded
+kernel module (`/proc/driver/nvidia/version`), the device nodes `/dev/nvidia*` and the PCI devices.
 
-**FAIL** there is a GPU and its driver does not answer. The usual reasons: the module is not loaded
-(a kernel upgrade without DKMS, Secure Boot, nouveau); the libraries were upgraded and the old
-module still runs, until the reboot; this user may not open the nodes; a container was started
-without `--gpus all`; a GPU has fallen off the bus; the driver hangs, which is said after 10 seconds
-and 7 for each GPU, since one that starts anew may take so long. **UNKNOWN** the Python package
-nvidia-ml-py is missing. Without an NVIDIA GPU on the bus, or with none but those that are passed to
-virtual machines, the check is a **SKIP**; so it is where none can be opened and none is wanted: in
-a job that Slurm gave none, or where NVIDIA_VISIBLE_DEVICES (`void`, `none`) or CUDA_VISIBLE_DEVICES
-(empty, `-1`) says so.
+**FAIL**: there is a GPU and its driver does not answer. The usual reasons: the module is not loaded
+(a kernel upgrade without DKMS, Secure Boot, nouveau); the libraries were upgraded while the old
+module keeps running until the reboot; this user may not open the nodes; a container was started
+without `--gpus all`; a GPU has fallen off the bus; or the driver hangs, which is reported after 10
+seconds plus 7 for each GPU, because a GPU that is starting up may take that long.
+**UNKNOWN**: the Python package nvidia-ml-py is missing.
+**SKIP**: the bus has no NVIDIA GPU, or only GPUs that are passed through to virtual machines; or no
+GPU can be opened here and none is wanted: in a Slurm job that was given none, or if
+NVIDIA_VISIBLE_DEVICES (`void`, `none`) or CUDA_VISIBLE_DEVICES (empty, `-1`) says so.
 """,
 )

@@ -52,12 +52,13 @@ CHECK = Check(
     judge=judge,
     limit_seconds=DRIVER_SECONDS,
     page="""\
-The errors of each GPU's memory that ECC saw and could not correct, since the driver was loaded.
-Such an error ends the program that used the page (Xid 48, 94, 95), and the row is replaced at the
-next reset.
+Counts the memory errors of each GPU that ECC detected but could not correct since the driver was
+loaded. Such an error ends the program that used the page (Xid 48, 94, 95), and the row is replaced
+at the next reset.
 
-**FAIL** there was one. Reset the GPU, or reboot, so that the row is replaced; where errors return
-or `nvidia-smi` shows that remapping failed, the card is to be exchanged. **UNKNOWN** NVML does not
-tell. Cards without ECC, as for games, are a SKIP, and so is ECC that is switched off.
+**FAIL**: there was at least one such error. Reset the GPU, or reboot, so that the row is replaced;
+if errors return, or `nvidia-smi` shows that remapping failed, have the card replaced.
+**UNKNOWN**: NVML does not report the number. Cards without ECC, such as gaming cards, are a SKIP,
+and so are cards with ECC switched off.
 """,
 )

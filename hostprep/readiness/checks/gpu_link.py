@@ -58,13 +58,14 @@ CHECK = Check(
     judge=judge,
     limit_seconds=DRIVER_SECONDS,
     page="""\
-The PCIe link of each GPU: its lanes now against those that card and slot can both do, by NVML. Half
-the lanes are half the rate at which batches arrive.
+Compares the PCIe lanes that the link of each GPU uses now with the number that both the card and
+the slot can do, according to NVML. With half the lanes, batches arrive at half the rate.
 
-An idle link saves power by going back to an older generation, never by dropping lanes. So the
-generation counts only while the GPU is busy; `hostprep verify` reads it under load.
+An idle link saves power by falling back to an older generation, never by dropping lanes. The
+generation is therefore judged only while the GPU is busy; `hostprep verify` reads it under load.
 
-**WARN** fewer lanes than could be: a card that has slipped, a riser, dirt, or a slot that shares
-its lanes. Or a lower generation although the GPU is at work.
+**WARN**: the link has fewer lanes than it could have, because of a card that has slipped in its
+slot, a riser, dirt, or a slot that shares its lanes. Or it runs at a lower generation although the
+GPU is busy.
 """,
 )

@@ -105,17 +105,17 @@ CHECK = Check(
     judge=judge,
     limit_seconds=DRIVER_SECONDS,
     page="""\
-How much memory of each GPU is held and how busy it is, by NVML, with the processes that compute on
-it. Nothing of ours runs there while this is read. GPUs that CUDA_VISIBLE_DEVICES hides are left
-out. A screen takes some hundred megabytes, which is fine.
+Checks how much memory of each GPU is in use and how busy the GPU is, according to NVML, with the
+processes that compute on it. hostprep itself runs nothing there while this is read. GPUs that
+CUDA_VISIBLE_DEVICES hides are left out. A screen uses some hundred megabytes, which is fine.
 
-The numbers in it are CUDA's, which begin with the fastest GPU. Where a host has several models,
-they are those of NVML only with CUDA_DEVICE_ORDER=PCI_BUS_ID; without it all GPUs are judged.
-UUIDs, as `nvidia-smi -L` prints them, say which on every host.
+The numbers in CUDA_VISIBLE_DEVICES are CUDA's, which start with the fastest GPU. On a host with
+several GPU models they match those of NVML only with CUDA_DEVICE_ORDER=PCI_BUS_ID; without it, all
+GPUs are judged. UUIDs, as `nvidia-smi -L` prints them, are unambiguous on every host.
 
-**WARN** a tenth of the memory is held (1 GiB of a GPU that has less than ten), or some kernel ran
-in a tenth of the last moments: another training, a notebook that somebody left open, or a process
-of a job that was killed. A training that was sized for the whole GPU runs out of memory there, and
-shares its speed. See whose it is first: it may be meant to be there.
+**WARN**: a tenth of the memory is in use (1 GiB on a GPU that has less than 10 GiB), or some kernel
+was running for a tenth of the last moments: another training run, a notebook that somebody left
+open, or a process of a job that was killed. A training run sized for the whole GPU runs out of
+memory there, and has to share its speed. Find out whose it is first: it may be there on purpose.
 """,
 )

@@ -79,13 +79,14 @@ CHECK = Check(
     judge=judge,
     limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
-Persistence mode: without it the driver lets go of a GPU when the last program ends, and each next
-one waits while it starts anew: seconds for each GPU, a minute on a machine with eight. Settings
-such as clocks and the counts of errors are lost with it.
+Checks persistence mode. Without it, the driver releases a GPU when the last program ends, and the
+next program waits until the GPU is started again: seconds per GPU, a minute on a machine with
+eight. Settings such as clocks, and the error counters, are lost as well.
 
-**WARN** it is off. It is never worse, since a long training notices nothing. Where a GPU drives a
-screen, that keeps the driver loaded, and all is well. `nvidia-persistenced`, which comes with the
-driver, keeps it on; but Ubuntu starts it with `--no-persistence-mode`, and then it takes
-`nvidia-smi -pm 1` after each boot.
+**WARN**: persistence mode is off. It is never worse than WARN, because a long training run does not
+notice. If a GPU drives a screen, the screen keeps the driver loaded, and the check passes.
+
+`nvidia-persistenced`, which comes with the driver, keeps the mode on; but Ubuntu starts it with
+`--no-persistence-mode`, and `nvidia-smi -pm 1` is then needed after each boot.
 """,
 )

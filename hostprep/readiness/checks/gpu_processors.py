@@ -84,14 +84,14 @@ CHECK = Check(
     judge=judge,
     limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
-On a machine of several sockets each GPU is attached to one of them, and so is each half of the
-memory. What runs on the other socket reaches the GPU over the link between the two, which is slower
-and shared. For each GPU that this process sees: may it run on any of the processors that the kernel
-calls near (`local_cpulist` of the PCI device)?
+On a machine with several sockets, each GPU is attached to one of them, and so is each part of the
+memory. A process on another socket reaches the GPU over the link between the sockets, which is
+slower and shared. For each GPU that this process sees, the check tests whether the process may run
+on any of the processors that the kernel lists as near (`local_cpulist` of the PCI device).
 
-**WARN** on none of them: `taskset`, `numactl` or a batch system has put the job on the other
-socket. The batches of all workers then take the longer way, and so does all that the GPU asks of
-the host.
+**WARN**: it may run on none of them, because `taskset`, `numactl` or a batch system has put the job
+on another socket. The batches of all workers then take the longer path, and so does everything that
+the GPU requests from the host.
 
 Move the shell with `taskset --cpu-list --pid LIST $$`, or let Slurm choose: `Cores=` of each GPU in
 `gres.conf` (`AutoDetect=nvml` finds them) and `srun --gpu-bind=closest`. `nvidia-smi topo -m` shows

@@ -110,13 +110,16 @@ CHECK = Check(
     judge=judge,
     level=Level.FULL,
     page="""\
-With `--full`, `hostprep verify --quick` on every GPU, some 20 seconds each: torch starts CUDA,
-copies overlap with compute, each batch arrives byte for byte, the link gives its rate, the
-prefetcher keeps up. It runs in a process of its own that is ended when it hangs.
+With `--full`, runs `hostprep verify --quick` on every GPU, for some 20 seconds each: torch starts
+CUDA, copies overlap with compute, each batch arrives byte for byte, the link reaches its rate, and
+the prefetcher keeps up. It runs in a process of its own, which is ended if it hangs.
 
-**FAIL** one of the tests failed: its message and remedy stand here. **WARN** something is worth a
-look. **UNKNOWN** a test was inconclusive (others kept the GPU busy), a part of it was left out (the
-GPU's memory was full, there was no time left), or the test itself broke off. Where nothing at all
-was tested, for want of a GPU, of torch, or of CUDA in torch, it is a SKIP and no pass.
+**FAIL**: one of the tests failed; the finding has its message and remedy.
+**WARN**: a test found something worth a look.
+**UNKNOWN**: a test was inconclusive (others kept the GPU busy), a part of it was left out (the
+memory of the GPU was full, or no time was left), or the test itself broke off.
+
+If nothing at all was tested, because there is no GPU, no torch, or no CUDA in torch, the result is
+SKIP, not PASS.
 """,
 )

@@ -64,14 +64,17 @@ CHECK = Check(
     judge=judge,
     limit_seconds=DRIVER_SECONDS,
     page="""\
-Why each GPU's clocks are below what they could be, by NVML. Idle, clocks that somebody set, a power
-cap and a screen are no faults, and the brake that NVIDIA has reported for a moment when the clocks
-change is none either: where one is seen, it must last over most of five looks within 0.4 s.
+Checks why the clocks of each GPU are below what they could be, according to NVML. Idle clocks,
+clocks that somebody set, a power cap and a screen are not faults. Neither is the brake that NVIDIA
+reports for a moment when the clocks change: a brake counts only if it lasts over most of five
+readings within 0.4 s.
 
-**FAIL** the hardware itself brakes: too hot, or an outside signal (power brake) from the supply or
-the board; the GPU then runs at half its clocks or less, and with it every other one that waits for
-it. **WARN** the driver lowers the clocks because of the temperature. `hostprep verify` looks at the
-same under load. **UNKNOWN** NVML tells neither this nor anything else of the GPU. Where only this
-is not told, as of virtual GPUs, it is a SKIP: the machine that has the card tells.
+**FAIL**: the hardware itself slows the GPU down: it is too hot, or the power supply or the board
+sends an external signal (power brake). The GPU then runs at half its clocks or less, and so does
+every other GPU that waits for it.
+**WARN**: the driver lowers the clocks because of the temperature. `hostprep verify` checks the same
+under load.
+**UNKNOWN**: NVML reports neither this nor anything else about the GPU. If only this is missing, as
+for virtual GPUs, the result is SKIP: run the check on the machine that has the card.
 """,
 )

@@ -155,18 +155,22 @@ CHECK = Check(
     judge=judge,
     limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
-The driver reports errors of GPUs as `NVRM: Xid` in the kernel's log. It is read from the kernel's
-ring buffer (`dmesg`), and where that was overwritten or is closed to this user, from the journal.
-Where the kernel's first line (`Linux version ...`) is still there, the log is whole. If not, it is
-said how far it reaches back: a chatty firewall overwrites the ring buffer within hours.
+The driver reports GPU errors as `NVRM: Xid` in the kernel's log. The check reads the kernel's ring
+buffer (`dmesg`) and, if that was overwritten or this user may not read it, the journal. If the
+kernel's first line (`Linux version ...`) is still there, the log is complete. If not, the check
+says how far back it reaches: a chatty firewall overwrites the ring buffer within hours.
 
-Some numbers are programs' own mistakes (13, 31, 43, 45): they are named and no fault of the host.
+Some numbers are caused by programs themselves (such as 13, 31, 43, 45): they are named, but are no
+fault of the host.
 
-**FAIL** any other: memory that failed (48, 64, 95), the GPU fell off the bus (79), its system
-processor does not answer (119, 120), NVLink (74). A training there ends sooner or later, or hangs.
-**WARN** 63, 92 and 94: contained; the row is replaced when the GPU is reset. Or the log reaches
-back less than a day, and what was before is not known. The log forgets with the reboot, so the
-check is clean after it. **UNKNOWN** the log gives an error. Where it is closed to this user or
-container (`kernel.dmesg_restrict`, no CAP_SYSLOG, not in group adm), it was not looked at: a SKIP.
+**FAIL**: any other number: memory that failed (48, 64, 95), a GPU that fell off the bus (79), a GPU
+system processor that does not answer (119, 120), NVLink (74). A training run on that GPU ends
+sooner or later, or hangs.
+**WARN**: 63, 92 and 94: the error was contained, and the row is replaced when the GPU is reset. Or
+the log reaches back less than a day, so that earlier errors are not known. The log starts anew at a
+reboot, so the check is clean after one.
+**UNKNOWN**: reading the log fails. If this user or container may not read it
+(`kernel.dmesg_restrict`, no CAP_SYSLOG, not in group adm), it was not looked at, and the result is
+SKIP.
 """,
 )

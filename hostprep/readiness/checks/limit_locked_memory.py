@@ -76,14 +76,16 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The soft limit of locked memory (`ulimit -l`), on hosts with InfiniBand alone: what is sent through
-it must be locked, and NCCL fails where the limit is small. Memory that CUDA pins (`pin_memory`) is
-locked by the driver and not held to this limit, so elsewhere this is skipped.
+Checks the soft limit of locked memory (`ulimit -l`), only on hosts with InfiniBand: what is sent
+through it must be locked, and NCCL fails if the limit is too small. Memory that CUDA pins
+(`pin_memory`) is locked by the driver and is not subject to this limit, so the check is skipped on
+other hosts.
 
-**WARN** the limit is not "unlimited". Root, and who else has CAP_IPC_LOCK outside of containers of
-ordinary users, is not held to it and passes: check as the user who trains.
+**WARN**: the limit is not "unlimited". Root, and any other process that has CAP_IPC_LOCK outside of
+containers of ordinary users, is not subject to the limit and passes: run the check as the user who
+trains.
 
-`ulimit -l unlimited` in the job script; for services `LimitMEMLOCK=infinity`, for logins a line
-`* - memlock unlimited` in `/etc/security/limits.conf`.
+Put `ulimit -l unlimited` into the job script; for services set `LimitMEMLOCK=infinity`, and for
+logins add a line `* - memlock unlimited` to `/etc/security/limits.conf`.
 """,
 )

@@ -77,17 +77,19 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The soft limit of open files (`ulimit -n`) of the shell that runs this, which a training that is
-started there inherits. PyTorch hands tensors over by descriptors: each tensor of a batch that waits
-takes one in the main process.
+Checks the soft limit of open files (`ulimit -n`) of the shell that runs this, which a training run
+started from it inherits. PyTorch passes tensors between processes as file descriptors: each tensor
+of a waiting batch takes one in the main process.
 
-If `hostprep recommend` has measured your loader, the need is its workers times (prefetch_factor x
-tensors of a batch + 6), and 128 for the training itself. If not, 1,024 must do, which distributions
-give.
+If `hostprep recommend` has measured your loader, the number needed is its workers times
+(prefetch_factor x tensors per batch + 6), plus 128 for the training run itself. If not, 1,024 must
+be enough, which is the default of distributions.
 
-**FAIL** the limit is below what the loader takes. **WARN** it is below 1,024.
+**FAIL**: the limit is below what the measured loader needs.
+**WARN**: no loader was measured, and the limit is below 1,024.
 
-`ulimit -S -n 65536` in the shell or the job script; for services `LimitNOFILE=`, for logins
-`/etc/security/limits.conf`. Or `torch.multiprocessing.set_sharing_strategy('file_system')`.
+Run `ulimit -S -n 65536` in the shell or the job script; for services set `LimitNOFILE=`, for logins
+use `/etc/security/limits.conf`. Or call
+`torch.multiprocessing.set_sharing_strategy('file_system')`.
 """,
 )

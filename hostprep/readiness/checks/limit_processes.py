@@ -143,26 +143,28 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-How many processes and threads the kernel lets a training start, by two limits.
+Checks how many processes and threads the kernel lets a training run start. Two kinds of limits
+apply.
 
-The soft limit of the user (`ulimit -u`) of the shell that runs this, which a training that is
-started there inherits. It counts all that the user runs. The host's root is not held to it; root of
-a container that an ordinary user started is. The need is 4 threads for each worker that `hostprep
-recommend` found, and 1,024 for everything else of the user.
+The user's soft limit (`ulimit -u`) of the shell that runs this, which a training run started from
+it inherits, counts everything that the user runs. The host's root is not subject to it; root of a
+container that an ordinary user started is. The number needed is 4 threads for each worker that
+`hostprep recommend` found, and 1,024 for everything else of the user.
 
-The limit of a cgroup (`pids.max`), this one's and all above it, which containers and services have.
-It counts all that runs in the cgroup, and holds root too. What is left of it (`pids.max` less
-`pids.current`) must do for 4 threads of each worker that `hostprep recommend` found and 128 of each
-process that trains, its pools of threads included; where nothing was recommended, for 256.
+The limit of a cgroup (`pids.max`), of this one and of all above it, which containers and services
+have, counts everything that runs in the cgroup, and applies to root too. What is left of it
+(`pids.max` minus `pids.current`) must be enough for 4 threads for each worker that
+`hostprep recommend` found and 128 for each training process, including its thread pools; without a
+recommendation, for 256.
 
-The tightest of them is shown.
+The finding shows the tightest of these limits.
 
-**WARN** less is allowed, or left, than that: workers fail to start, or a library in them cannot
-make its threads ("Resource temporarily unavailable").
+**WARN**: less is allowed, or left, than is needed. Workers fail to start, or a library in them
+cannot create its threads ("Resource temporarily unavailable").
 
-`ulimit -S -u` in the shell or the job script, for services `LimitNPROC=`, for logins
-`/etc/security/limits.conf`. That of a cgroup where it was set: `docker run --pids-limit`,
-`TasksMax=` of a systemd unit, `podPidsLimit` of the kubelet; the line printed raises it until it is
-set again.
+Raise the user's limit with `ulimit -S -u` in the shell or the job script, `LimitNPROC=` for
+services, or `/etc/security/limits.conf` for logins. Raise the limit of a cgroup where it was set:
+`docker run --pids-limit`, `TasksMax=` of a systemd unit, `podPidsLimit` of the kubelet; the printed
+command raises it until it is set again.
 """,
 )

@@ -169,16 +169,17 @@ CHECK = Check(
     judge=judge,
     level=Level.FULL,
     page="""\
-With `--full`, `hostprep recommend --dataset` times real DataLoaders on one data set of the spec for
-half a minute: the one of which most samples a second are required, or else the first; from its
-target, or where that is not there, from its source. The batches are of 32 images of 224 x 224, or
-of arrays; a loader of one's own is measured by `hostprep recommend --loader`.
+With `--full`, `hostprep recommend --dataset` times real DataLoaders for half a minute on one data
+set of the spec: the one with the highest requirement in samples per second, or else the first. It
+reads from the target, or from the source if the target is not there. The batches are of 32 images
+of 224 x 224, or of arrays; to measure your own loader, use `hostprep recommend --loader`.
 
-**FAIL** all processes together get less than 90 % of the samples a second that the spec requires,
-with whatever number of workers. What binds is named, and what would help. **UNKNOWN** the loader
-could not be timed, or nothing that decodes images is installed beside hostprep. Of files that are
-neither images nor arrays nobody but a loader of one's own knows what is made of them: they are only
-read, and it stays UNKNOWN until `--skip HP064` leaves it out. Without torch, or without data, it is
-a SKIP.
+**FAIL**: all processes together get less than 90 % of the samples per second that the spec
+requires, with any number of workers. The finding names the bottleneck, and what would help.
+**UNKNOWN**: the loader could not be timed, or nothing that decodes images is installed beside
+hostprep. If the files are neither images nor arrays, only your own loader knows what is made of
+them: they are just read, and the check stays UNKNOWN until `--skip HP064` leaves it out.
+
+Without torch, or without data, the result is SKIP.
 """,
 )

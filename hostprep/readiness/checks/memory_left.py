@@ -111,21 +111,24 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-What the kernel says can be taken without swapping (MemAvailable), minus what hostprep's volumes may
-still come to take: the room that they have and do not use, and about 1 KiB for each inode that is
-not used yet. Or what the limit of this process's cgroup leaves, or the memory nodes (NUMA) that it
-is held to by a cpuset or `numactl --membind`, if that is less: what fills a volume is charged to
-who fills it, not to a job that reads it, so of the limit nothing is promised.
-(`hostprep stage` from within a cgroup sees for itself that the copy fits into the limit.)
-Where the kernel gives programs and tmpfs together no more than its commit limit
+Checks the memory that the kernel can give out without swapping (MemAvailable), minus what
+hostprep's volumes may still take: their unused room, and about 1 KiB for each inode that is not
+used yet.
+
+If the limit of this process's cgroup leaves less, or the memory nodes (NUMA) to which a cpuset or
+`numactl --membind` confines it, that counts instead. Nothing is subtracted from it for the volumes,
+because what fills a volume is charged to the process that fills it, not to a job that reads it.
+(`hostprep stage` makes sure by itself that a copy fits into the limit of the cgroup that it runs
+in.) If the kernel gives programs and tmpfs together no more than its commit limit
 (`vm.overcommit_memory=2`), what is left of that counts, if it is less.
 
-**FAIL** the volumes alone would exceed the memory: when they fill, the kernel kills processes, and
-what lies in a tmpfs is not given back by that. **WARN** less is left than hostprep reserves for the
-machine: the larger of 4 GiB and a tenth of its RAM, but a quarter at most; or a volume has no limit
-of size, as after `mount -o remount,size=0`, and may take all.
+**FAIL**: the volumes alone would exceed the memory. When they fill up, the kernel kills processes,
+and that does not free what is in a tmpfs.
+**WARN**: less is left than hostprep reserves for the machine, which is the larger of 4 GiB and a
+tenth of its RAM, but a quarter of it at most. Or a volume has no size limit, as after
+`mount -o remount,size=0`, and may take everything.
 
-Smaller volumes (`size:` in the spec, then `hostprep apply`), fewer other programs, or a larger
-limit for the cgroup.
+Use smaller volumes (`size:` in the spec, then `hostprep apply`), run fewer other programs, or give
+the cgroup a larger limit.
 """,
 )

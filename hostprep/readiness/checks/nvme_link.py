@@ -127,15 +127,15 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The narrowest PCIe link on the way from each NVMe drive to the processor, against what the device at
-its lower end could do (`current_link_*` and `max_link_*` in sysfs). Half the lanes are half the
-rate, whatever the drive's data sheet says.
+Compares the narrowest PCIe link between each NVMe drive and the processor with what the device at
+its lower end could do (`current_link_*` and `max_link_*` in sysfs). Half the lanes mean half the
+rate, whatever the data sheet of the drive says.
 
-Some links go slow while idle. What `hostprep probe` read while the drive was working is therefore
-believed before what sysfs says now.
+Some links slow down while idle. What `hostprep probe` read while the drive was working therefore
+takes precedence over what sysfs says now.
 
-**WARN** the link is narrower or slower than it could be: the slot has fewer lanes or an older
-generation, a riser or dirt is in the way, or the link is asleep. It is never worse: the rates that
-a training needs are judged by HP062, by measuring.
+**WARN**: the link is narrower or slower than it could be. The slot has fewer lanes or an older
+generation, a riser or dirt is in the way, or the link is asleep. It is never worse than WARN: HP062
+judges the rates that a training run needs, from measurements.
 """,
 )

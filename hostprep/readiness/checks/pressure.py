@@ -124,14 +124,17 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Pressure stall information of the whole machine (`/proc/pressure/io`, `cpu`, `memory`): the share of
-the time in which tasks stood still for want of it. It says more than load or iowait do, which the
-kernel's documentation calls unreliable. The smaller of the averages over 10 and over 60 seconds is
-judged: what is, and is not only just now.
+Checks the pressure stall information (PSI) of the whole machine (`/proc/pressure/io`, `cpu`,
+`memory`): the share of the time in which tasks were stalled because they waited for the resource.
+This says more than the load or iowait, which the kernel's documentation calls unreliable. The check
+judges the smaller of the averages over 10 and over 60 seconds, so that only what is true now and
+has lasted counts.
 
-**WARN** for storage or memory, all tasks stood still for 20 % or 10 % of the time; for processors,
-some task waited during half of it. Something else is at work, and a training would share with it:
-see who, or wait until it is done. The load of HP034 is often high of the same cause: one remedy
-cures both. Kernels without PSI (some are built to need `psi=1`) are a SKIP.
+**WARN**: all tasks were stalled on storage for 20 % of the time, or on memory for 10 %; or some
+task waited for a processor during half of the time. Something else is at work, and a training run
+would have to share with it: find out who it is, or wait until it is done. The load (HP034) is often
+high for the same reason, and the same remedy fixes both.
+
+Kernels without PSI (some are built to need `psi=1`) are a SKIP.
 """,
 )

@@ -151,14 +151,18 @@ CHECK = Check(
     level=Level.FULL,
     page="""\
 With `--full`, `hostprep probe` measures the target and the source of each data set of the spec: big
-sequential reads, random reads, small files. A minute in all: few paths have 30 seconds each, more
-have less, and from the eighth on they are left out. Each writes a test file of at most 512 MiB in a
-folder of its own, and removes it; the data themselves are only read.
+sequential reads, random reads, small files. It takes a minute in all: a few paths get 30 seconds
+each, more paths get less, and from the eighth path on they are left out. Each probe writes a test
+file of at most 512 MiB into a directory of its own, and removes it; the data itself is only read.
 
-Nothing is required here: HP062 holds the results against the spec's `requirements`, and the reports
-plot them. **FAIL** the storage fails: files were met that cannot be read, and a run over them ends
-there. **UNKNOWN** the figures contradict each other (a cache answered, the processors were busy),
-or the path could not be measured. A path that is not there, or a source that hangs, is a
-SKIP: other checks say so.
+This check requires no rates: HP062 compares the results with the spec's `requirements`, and the
+reports plot them.
+
+**FAIL**: the storage is failing: some files cannot be read, and a training run over them ends
+there.
+**UNKNOWN**: the figures contradict each other (a cache answered, the processors were busy), or the
+path could not be measured.
+
+A path that is not there, or a source that hangs, is a SKIP, because other checks report it.
 """,
 )

@@ -205,17 +205,18 @@ CHECK = Check(
     judge=judge,
     after_full=True,
     page="""\
-Each of the spec's `requirements` against the last valid `hostprep probe` of the data set's target,
-which is where training reads. Small files are held against samples a second (a file is a sample),
-shards against bytes a second, by the sequential rate or as they were read whole. With `--full` the
-data sets are probed first.
+Compares each of the spec's `requirements` with the last valid `hostprep probe` of the target of the
+data set, which is where training reads. Samples per second are compared with the rate of small
+files (one file is one sample); bytes per second with the rate at which files were read whole or, if
+no shards were read whole, with the sequential rate. With `--full`, the data sets are probed first.
 
-**FAIL** less than 90 % of the requirement was measured: MLPerf Storage asks that accelerators are
-busy for 90 % of the time. The probe names what would be enough. **WARN** it is enough, but it was
-measured more than 30 days ago, or by a clock that was set back since: disks fill, wear and are
-exchanged. **UNKNOWN** it was never measured, or on another file system than is there now, or the
-file that was kept of it is damaged, or the last probe contradicts itself and is worth nothing, or
-samples a second are all that is required of shards. That the processors could do no more while it
-read is no contradiction to a rate that is enough.
+**FAIL**: less than 90 % of the requirement was measured. MLPerf Storage demands that accelerators
+are busy for 90 % of the time. The probe says what would be enough.
+**WARN**: the rate is enough, but was measured more than 30 days ago, or the clock was set back
+since then: disks fill up, wear out and are replaced.
+**UNKNOWN**: the rate was never measured, or it was measured on another file system than the one
+that is there now; or the saved result is damaged; or the last probe contradicts itself, and so
+proves nothing; or only samples per second are required of a data set of shards. If the probe was
+limited by the processors, this does not invalidate a rate that is high enough.
 """,
 )

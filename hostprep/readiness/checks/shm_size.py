@@ -192,22 +192,29 @@ CHECK = Check(
     judge=judge,
     after_full=True,
     page="""\
-Workers of a `DataLoader` hand their batches over through `/dev/shm`. Where it is full, the worker
-gets SIGBUS: "DataLoader worker is killed by signal: Bus error".
+The workers of a `DataLoader` pass their batches through `/dev/shm`. If it is full, the worker gets
+SIGBUS: "DataLoader worker is killed by signal: Bus error".
 
-If `hostprep recommend` has measured your loader, what it takes (workers x prefetch_factor x batch
-bytes x ranks) is held against what is free, with a margin of a quarter for NCCL and others. If not,
-a rule of thumb must do: at least 1 GiB.
+If `hostprep recommend` has measured your loader, the check compares what it needs (workers x
+prefetch_factor x batch bytes x ranks) with the free space, with a margin of a quarter for NCCL and
+others. If not, it applies a rule of thumb: a size of at least 1 GiB.
 
-**FAIL** less is free than the loader takes; or, where that is not known, not more than the 64 MiB
-that Docker gives to a container; or this user may not write there (it is read-only, or its mode is
-not 1777); or nothing is mounted there, or a later mount on `/dev` hides it, and it is no folder
-that this user may write; or fewer than 64 inodes are free. A plain folder, as in some sandboxes,
-is judged by the file system that it is on; one without a limit (`size=0`) passes.
-**WARN** it is enough, but with little room.
+**FAIL**: one of the following.
+- Less is free than the loader needs; or, if that is not known, the size is not more than the 64 MiB
+  that Docker gives to a container.
+- This user may not write there: it is read-only, or its mode is not 1777.
+- Nothing is mounted there, or a later mount on `/dev` hides it, and there is no directory that this
+  user may write to.
+- Fewer than 64 inodes are free.
 
-`mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the
-reboot, and a line in fstab (`tmpfs /dev/shm tmpfs nosuid,nodev,size=8G 0 0`) from then on. A
-container has a `/dev/shm` of its own: `docker run --shm-size=8g`, or `--ipc=host`.
+**WARN**: there is enough for the loader but not for the margin; or, if its need is not known, the
+size is less than 1 GiB.
+
+A plain directory, as in some sandboxes, is judged by the file system that it is on; a file system
+without a limit (`size=0`) passes.
+
+`mount -o remount,size=...` takes effect at once, loses nothing, and lasts until the reboot; a line
+in fstab (`tmpfs /dev/shm tmpfs nosuid,nodev,size=8G 0 0`) sets the size from then on. A container
+has its own `/dev/shm`: use `docker run --shm-size=8g`, or `--ipc=host`.
 """,
 )

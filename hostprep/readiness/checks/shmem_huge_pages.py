@@ -80,14 +80,15 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-`/sys/kernel/mm/transparent_hugepage/shmem_enabled` decides about huge pages of the kernel's own
-tmpfs, and its two emergency values overrule every mount: `force` and `deny`. With all others a
-volume follows its own `huge=` option.
+`/sys/kernel/mm/transparent_hugepage/shmem_enabled` controls huge pages of the kernel's internal
+tmpfs, and its two emergency values, `force` and `deny`, override every mount. With any other value,
+each volume follows its own `huge=` option.
 
-**WARN** it is `force`: each file takes whole huge pages (2 MiB on x86), so a data set of small
-files needs many times its size. Or it is `deny`, and a volume mounted with huge pages has none.
+**WARN**: the value is `force`: each file takes whole huge pages (2 MiB on x86), so a data set of
+small files needs many times its size. Or the value is `deny`, and a volume that is mounted with
+huge pages gets none.
 
-`echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled` until the next boot. Look in
-`/etc/tmpfiles.d`, `/etc/rc.local` and the kernel's command line for what sets it.
+`echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled` changes it until the next boot.
+Look in `/etc/tmpfiles.d`, `/etc/rc.local` and the kernel's command line for what sets it.
 """,
 )

@@ -176,23 +176,27 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The source of each data set is opened and its first entry read, by a child process that is given one
-second (with `--full` ten) and then left behind: a dead NFS server never hangs the check.
+Opens the source of each data set and reads its first entry, in a child process that gets one second
+(ten with `--full`) and is then left behind: a dead NFS server never hangs the check.
 
-**FAIL** with `--full` it does not answer: whatever else touches it hangs as well, often for days.
-Or it is gone, empty, broken, slow or locked (encrypted, without its key), and its data set is not
-staged. **WARN** it is gone, empty, broken or locked, or takes more than a second, but what was
-staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
-is most often a disk or a share that is not mounted; nothing is to be staged from it then, and of a
-copy that is as empty HP010 tells.
-**UNKNOWN** this user may not read it, and its copy is not there: where it is, that is a SKIP. Or it
-is gone or broken, and whether its copy is there cannot be told. Or hostprep's record cannot be
-read, which would name it.
+**FAIL**: with `--full`, the source does not answer: anything else that touches it hangs as well,
+often for days. Or the source is gone, empty, broken, slow or locked (encrypted, without its key),
+and its data set is not staged.
+**WARN**: the source is gone, empty, broken or locked, or takes more than a second, but its data set
+is staged: the copy works, but cannot be updated.
+**UNKNOWN**: this user may not read the source, and there is no copy of it (if there is one, the
+result is SKIP). Or the source is gone or broken, and it cannot be determined whether there is a
+copy. Or hostprep's record, which would name the source, cannot be read.
 
-Where it is of another data set's copy that is not there, that is to be staged first, as `hostprep
-apply` does. Where it did not answer, let `--full` wait longer first: a disk that sleeps, or a share
-that is mounted when it is used, takes its time. Bring the server or the disk back. Where that
-cannot be, `umount --force --lazy` lets go of a share: who hangs in it gets an error. If the mount
-is in fstab, `mount` brings it back.
+An empty source is most often a disk or a share that is not mounted: stage nothing from it then. If
+the copy is just as empty, HP010 reports it.
+
+If the source lies in the copy of another data set and that copy is missing, stage that one first, as
+`hostprep apply` does.
+
+If the source did not answer, first let `--full` wait longer: a sleeping disk, or a share that is
+mounted on access, takes its time. Bring the server or the disk back. If that is not possible,
+`umount --force --lazy` releases a share: processes that hang in it get an error. If the mount is in
+fstab, `mount` mounts it again.
 """,
 )

@@ -97,15 +97,17 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-On what the sources and the `to:` targets of the spec sit, down to the disks: NVMe, SATA flash, a
-disk with an arm, a virtual disk, network, FUSE, overlay or memory. It is the kernel's word, from
-`/proc/self/mountinfo` and sysfs; of a virtual disk only `hostprep probe` tells more. Without a spec
-it is the current directory and `/`.
+Checks what the sources and the `to:` targets of the spec are stored on, down to the disks: NVMe,
+SATA flash, a hard disk, a virtual disk, network, FUSE, overlay or memory. The answer is the
+kernel's, from `/proc/self/mountinfo` and sysfs; about a virtual disk only `hostprep probe` can say
+more. Without a spec, the check looks at the current directory and `/`.
 
-**WARN** a target is on a network or FUSE file system, or in a container's writable layer: staging
-there gains nothing, or is lost with the container. **UNKNOWN** a target does not answer. Where the
-kernel does not show what is below (a USB disk, a RAID controller's volume, disks of several classes
-together, a pool whose disks are not visible), it is a SKIP: `hostprep probe PATH` measures how it
-behaves, and is believed from then on.
+**WARN**: a target is on a network or FUSE file system, or in the writable layer of a container:
+staging to it gains nothing, or the copy is lost with the container.
+**UNKNOWN**: a target does not answer.
+
+If the kernel does not show what is below (a USB disk, a volume of a RAID controller, disks of
+several classes together, a pool whose disks are not visible), the result is SKIP:
+`hostprep probe PATH` measures how the storage behaves, and the check uses this result from then on.
 """,
 )

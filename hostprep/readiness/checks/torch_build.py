@@ -95,13 +95,14 @@ CHECK = Check(
     judge=judge,
     limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
-Which CUDA the torch in hostprep's own environment is built for, read from its files, against what
-the driver knows. Nothing is imported for this; whether CUDA really starts is part of `hostprep
-verify`, which `--full` runs (HP065).
+Compares the CUDA version that the torch in hostprep's own environment is built for, as read from
+its files, with the version that the driver supports. Nothing is imported for this; whether CUDA
+really starts is tested by `hostprep verify`, which `--full` runs (HP065).
 
-**FAIL** it is built for a newer major version of CUDA than the driver knows. **WARN** it is built
-without CUDA, and would train on the processors without a word; training may use another
-environment, though, and only one of them can be read. Where there is no GPU, or no torch, it is a
-SKIP.
+**FAIL**: torch is built for a newer major version of CUDA than the driver supports.
+**WARN**: torch is built without CUDA, and would silently train on the processors. Training may use
+another environment, though, and the check can read only one.
+
+Without a GPU, or without torch, the result is SKIP.
 """,
 )

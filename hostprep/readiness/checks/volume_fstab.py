@@ -144,20 +144,21 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Each volume of the spec must have a line of hostprep's in fstab (marked `X-hostprep.id=`) that says
-what the spec says: size, mode, owner, `huge=`, inodes and the flags, and `noswap` where the kernel
-takes it and the spec does not say `swap: true`. It must not say `noauto`, nor `ro`, nor lack
-`nofail`, without which a boot stops where the mount fails, nor a mode, without which everybody may
-write there, nor have fewer inodes than are in use now.
+Each volume of the spec must have a line of hostprep's in fstab (marked `X-hostprep.id=`) that
+matches the spec: size, mode, owner, `huge=`, inodes and the flags, and `noswap` if the kernel
+supports it and the spec does not say `swap: true`. The line must not have `noauto` or `ro`. It must
+have `nofail`, because otherwise the boot stops if the mount fails, and a mode, because otherwise
+everybody may write to the volume. It must not give fewer inodes than are in use now.
 
-**WARN** there is no line, it says something else, or somebody else's line mounts the same path, or
-the volume's own was pointed at another, or in /etc/systemd/system there is a unit for the path (or
-a mask), by which systemd goes instead. The run of today is not hurt; after the next reboot the
-volume is missing or another. **UNKNOWN** this host has no user or group of the name that the spec
-gives as its owner; what else is wrong with the line is told with it.
+**WARN**: there is no such line, or it differs; or somebody else's line mounts the same path; or the
+volume's own line was changed to another path; or /etc/systemd/system has a unit for the path (or a
+mask), which systemd then uses instead. Today's run is not affected, but after the next reboot the
+volume is missing or different.
+**UNKNOWN**: this host has no user or group with the name that the spec gives as the owner; the
+finding also says what else is wrong with the line.
 
-`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line, and gives what is
-mounted that size: where it holds more, or has no limit, that comes first. Lines of others are never
-touched: remove such a one yourself.
+`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line, and gives the
+mounted volume the same size; if the volume holds more than that, or has no limit, this has to be
+solved first. hostprep never touches lines of others: remove such a line yourself.
 """,
 )

@@ -176,17 +176,19 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-Each entry of `volumes` in the spec must be a mounted tmpfs, by `/proc/self/mountinfo`.
+Each entry of `volumes` in the spec must be a mounted tmpfs, according to `/proc/self/mountinfo`.
 
-Where it is not, the path is a plain directory of the disk: a job that writes there fills the disk,
-and one that reads there finds nothing, or what somebody copied there earlier. After a reboot a
-volume without its line in fstab is not mounted.
+If it is not, the path is a plain directory on the disk: a job that writes there fills the disk, and
+a job that reads there finds nothing, or what somebody copied there earlier. After a reboot, a
+volume without a line in fstab is not mounted.
 
-**FAIL** nothing is mounted there, or something else than a tmpfs, or something was mounted over it
-later, on it or on a directory above: what is read there comes from that. `hostprep apply` mounts
-all volumes of the spec and stages their data sets; `hostprep mount PATH --size SIZE --fstab` mounts
-one and keeps it for the next boot. Both refuse to hide what lies in the directory meanwhile: move
-that away first. A folder of the system, such as /var, they never cover: it takes another path in
-the spec. Where they would refuse it for want of memory, the remedy says what frees some.
+**FAIL**: nothing is mounted there, or something other than a tmpfs; or something was mounted over
+it later, on the volume or on a directory above, and reads come from that.
+
+`hostprep apply` mounts all volumes of the spec and stages their data sets;
+`hostprep mount PATH --size SIZE --fstab` mounts one and keeps it for the next boot. Both refuse to
+hide what is now in the directory: move that away first. They never mount over a system directory
+such as /var: give the volume another path in the spec. If they would refuse because there is too
+little memory, the remedy says how to free some.
 """,
 )

@@ -69,18 +69,20 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The options of each mounted volume: `nosuid`, `nodev` and `noexec`, which every volume of hostprep
-has, and mode, owner, `huge=` and the number of inodes as the spec has them. What the spec leaves
-open is held against the volume's line in fstab, so that a `chmod` by hand is found too.
+Checks the mount options of each mounted volume: `nosuid`, `nodev` and `noexec`, which every volume
+of hostprep has, and mode, owner, `huge=` and the number of inodes as given in the spec. What the
+spec leaves open is compared with the volume's line in fstab, so that a `chmod` by hand is found
+too.
 
-**FAIL** one of the three flags is missing: somebody remounted it, and whoever may write there can
-place programs or device nodes for others. **WARN** anything else differs, or it is read-only: it
-can be trained from, and neither staged into nor brought up to date. **UNKNOWN** this host has no
-user or group of the name that the spec gives as its owner; what else differs is told with it, and a
-missing flag stays a FAIL.
+**FAIL**: one of the three flags is missing: somebody has remounted the volume, and whoever may
+write to it can place programs or device nodes there for others.
+**WARN**: anything else differs; or the volume is read-only: training can read from it, but nothing
+can be staged into it or updated.
+**UNKNOWN**: this host has no user or group with the name that the spec gives as the owner; the
+finding also says what else differs, and a missing flag is still a FAIL.
 
-`hostprep mount` with the options that are printed remounts it; nothing in it is lost. So does
-`hostprep apply` with what the spec names; a mode, owner or `huge=` that it leaves open stays as it
-is mounted, and as it is in fstab.
+`hostprep mount` with the printed options remounts the volume; nothing in it is lost.
+`hostprep apply` does the same for what the spec names; a mode, owner or `huge=` that the spec
+leaves open stays as it is mounted and as it is in fstab.
 """,
 )

@@ -60,13 +60,14 @@ CHECK = Check(
     look=judged_volumes,
     judge=judge,
     page="""\
-How much of each mounted volume is used, in bytes and in inodes, by statvfs(2). A volume that was
-sized for its data set is meant to be nearly full, so only one that is full to 99 % is named.
+Checks how much of each mounted volume is used, in bytes and in inodes, by statvfs(2). A volume that
+was sized for its data set is meant to be nearly full, so the check names only volumes that are 99 %
+full.
 
-**WARN** less than a hundredth is left of its bytes or its inodes. An update of the data set, or a
-cache that a framework writes beside it, then ends with "No space left on device" (ENOSPC), which
-for inodes happens while `df` still shows free space.
+**WARN**: a hundredth or less of the bytes or inodes is left. An update of the data set, or a cache
+that a framework writes beside it, then fails with "No space left on device" (ENOSPC). If the inodes
+are used up, this happens although `df` still shows free space.
 
-Raise `size:` or `inodes:` in the spec and run `hostprep apply`: it grows by a remount.
+Raise `size:` or `inodes:` in the spec and run `hostprep apply`: a remount enlarges the volume.
 """,
 )

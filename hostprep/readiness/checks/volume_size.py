@@ -76,19 +76,21 @@ CHECK = Check(
     look=judged_volumes,
     judge=judge,
     page="""\
-The size of each mounted volume, by statvfs(2), against `size:` in the spec. A percentage is of this
-host's RAM and may be off by one percent. Where a cgroup limits this process, the same percentage of
-that limit is as good: that is what `hostprep apply` makes in a container.
+Compares the size of each mounted volume, by statvfs(2), with `size:` in the spec. A percentage
+refers to this host's RAM, and may be off by one percent. If a cgroup limits this process, the same
+percentage of that limit is accepted as well, because that is what `hostprep apply` makes in a
+container.
 
-The line in fstab is looked at too, to say which of the three differs: a volume that was remounted
-by hand, a spec that was changed and not applied, or both.
+The check also reads the line in fstab, to say which of the three differs: a volume that was
+remounted by hand, a spec that was changed and not applied, or both.
 
-**FAIL** it is smaller: staging ends for want of space. **WARN** it is larger, or has no limit, as
-after `mount -o remount,size=0`: it may come to take memory that the spec left to others.
+**FAIL**: the volume is smaller: staging runs out of space.
+**WARN**: the volume is larger, or has no limit, as after `mount -o remount,size=0`: it may take
+memory that the spec left to others.
 
-`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) remounts it with the size of the
-spec. Nothing in it is lost; a volume that holds more than the new size is refused. One without a
-limit takes none until it is unmounted. Where the memory does not suffice for the size of the spec,
-the remedy says what frees some.
+`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) remounts the volume with the size of
+the spec. Nothing in it is lost; the command refuses if the volume holds more than the new size. A
+volume without a limit cannot be given one until it is unmounted. If there is too little memory for
+the size of the spec, the remedy says how to free some.
 """,
 )

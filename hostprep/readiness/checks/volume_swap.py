@@ -171,20 +171,21 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-What lies in a tmpfs is swapped out like any memory, and then a read from "RAM" comes from the swap
-disk. hostprep mounts its volumes with `noswap` where the kernel takes it: Linux 6.4 does, and
-earlier ones that had it ported back, so the kernel itself is asked. This looks at volumes that lack
-it while swap is active (SwapTotal in `/proc/meminfo`). Where all of that is zram without a disk
-behind it (`/proc/swaps`, `backing_dev`), what is swapped out stays in RAM, compressed: reading it
-takes processor time, and no disk. That is a PASS.
+The kernel swaps out the contents of a tmpfs like any other memory, and a read from "RAM" then comes
+from the swap disk. hostprep mounts its volumes with `noswap` if the kernel supports it: Linux 6.4
+and later do, and so do earlier kernels that had it ported back, so hostprep asks the kernel itself.
+This check looks for volumes without `noswap` while swap is active (SwapTotal in `/proc/meminfo`).
+If all swap is zram without a disk behind it (`/proc/swaps`, `backing_dev`), swapped-out data stays
+in RAM, compressed: reading it takes processor time, but no disk. That is a PASS.
 
-**WARN** swap is active, the volume lacks `noswap`, be it that the kernel does not take it, and the
-spec does not say `swap: true`. **SKIP** the kernel is older than 6.4, and only root may ask.
+**WARN**: swap is active, the volume lacks `noswap`, even if only because the kernel does not
+support it, and the spec does not say `swap: true`.
+**SKIP**: the kernel is older than 6.4, and only root may ask it.
 
-Where the kernel does not take it, swap has to go, or to be accepted (`swap: true`). Where it does,
-it takes it only at a mount. The remedy unstages what hostprep staged there,
-unmounts the volume (refused where something else is still in it), mounts it anew and stages again.
-`swapoff` cures it too, until the next boot, and is what is left where the memory does not do for a
-volume that is mounted anew.
+If the kernel does not support `noswap`, disable swap, or accept it (`swap: true`). If the kernel
+does, it takes `noswap` only when a volume is mounted: the remedy unstages what hostprep staged
+there, unmounts the volume (refused if anything else is still in it), mounts it again and stages
+again. `swapoff` solves it too, until the next boot, and is the only way if there is too little
+memory to mount the volume again.
 """,
 )
