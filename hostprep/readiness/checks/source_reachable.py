@@ -191,8 +191,8 @@ copy. Or hostprep's record, which would name the source, cannot be read.
 An empty source is most often a disk or a share that is not mounted: stage nothing from it then. If
 the copy is just as empty, HP010 reports it.
 
-If the source lies in the copy of another data set and that copy is missing, stage that one first, as
-`hostprep apply` does.
+If the source lies in the copy of another data set and that copy is missing, stage that one first,
+as `hostprep apply` does.
 
 If the source did not answer, first let `--full` wait longer: a sleeping disk, or a share that is
 mounted on access, takes its time. Bring the server or the disk back. If that is not possible,
