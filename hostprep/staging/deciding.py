@@ -47,7 +47,7 @@ from hostprep.staging.target.place import (
     standing_directory,
     unmounted_refusal,
 )
-from hostprep.staging.target.private import TREE, journals_in, look
+from hostprep.staging.target.private import TREE, journals_in, open_resumable
 from hostprep.system.following import followed
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import gather
@@ -259,7 +259,9 @@ def _plan_files(
     source_fd: int,
 ) -> CopyPlan:
     with _target_read(request):
-        private_fd = look(parent_fd, purpose_of(request)) if parent_fd is not None else None
+        private_fd = None
+        if parent_fd is not None:
+            private_fd = open_resumable(parent_fd, purpose_of(request))
     if published_fd is None and private_fd is None:
         return plan_fresh(scan)
     with ExitStack() as stack:

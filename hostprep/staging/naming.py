@@ -12,7 +12,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.target.private import PrivateDir
-from hostprep.staging.target.spelling import Spelling, altered, fall_together, look, scratch
+from hostprep.staging.target.spelling import Spelling, altered, fall_together, scratch, spelling_in
 from hostprep.system.trees import DirCache, join, names_in
 
 # Names that only look as if they were one are rare; what is not tried shows once it is copied.
@@ -25,7 +25,7 @@ _HINT = (
 
 def check_names(scan: Scan, private: PrivateDir, fstype: str | None) -> Spelling:
     """Return how the target keeps names; ``Refused`` where two of the source's would be one."""
-    spelling = look(private.parent_fd, private.name, private.fd, fstype)
+    spelling = spelling_in(private.parent_fd, private.name, private.fd, fstype)
     if spelling.folds:
         with scratch(private.fd) as directory_fd:
             _try_names(scan, spelling, directory_fd)

@@ -97,7 +97,7 @@ def _journal_names(descriptor: int) -> list[str]:
     return [name for name in names_in(descriptor) if name.startswith("journal.")]
 
 
-def look(parent_fd: int, purpose: dict[str, str]) -> int | None:
+def open_resumable(parent_fd: int, purpose: dict[str, str]) -> int | None:
     """Return a descriptor of the private directory if it holds work that can be taken up.
 
     ``purpose`` must be what the earlier run was for, see ``planning.purpose_of``. Changes nothing.

@@ -69,7 +69,7 @@ def scratch(private_fd: int) -> Iterator[int]:
         remove_tree(private_fd, _SCRATCH)
 
 
-def look(parent_fd: int, name: str, private_fd: int, fstype: str | None) -> Spelling:
+def spelling_in(parent_fd: int, name: str, private_fd: int, fstype: str | None) -> Spelling:
     """Return how names are kept where the private directory ``name`` lies, by a few of them."""
     case = _is_another(parent_fd, name.swapcase())
     if fstype in _EXACT:

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.staging.target.private import footprint, is_there, look, open_or_make, prepare, sweep
+from hostprep.staging.target.private import (
+    footprint,
+    is_there,
+    open_or_make,
+    open_resumable,
+    prepare,
+    sweep,
+)
 from tests.kit.acls import access_acl
 from tests.kit.processes import open_files
 
@@ -110,15 +117,15 @@ def test_what_others_can_write_or_another_owns_is_refused_and_stays(
 def test_it_is_looked_for_by_what_it_is_for(tmp_path: Path, parent_fd: int) -> None:
     purpose = {"target": str(tmp_path / "data"), "verify": "readback"}
     private = tmp_path / ".hostprep-data"
-    assert look(parent_fd, purpose) is None and not is_there(parent_fd, purpose["target"])
+    assert open_resumable(parent_fd, purpose) is None and not is_there(parent_fd, purpose["target"])
     assert not private.exists()
     os.close(open_or_make(parent_fd, purpose["target"]))
-    assert is_there(parent_fd, purpose["target"]) and look(parent_fd, purpose) is None
+    assert is_there(parent_fd, purpose["target"]) and open_resumable(parent_fd, purpose) is None
     resumable(parent_fd, purpose)
-    found = look(parent_fd, purpose)
+    found = open_resumable(parent_fd, purpose)
     assert found is not None and os.path.samestat(os.fstat(found), private.stat())
     os.close(found)
-    assert look(parent_fd, {**purpose, "verify": "none"}) is None
+    assert open_resumable(parent_fd, {**purpose, "verify": "none"}) is None
     os.close(open_or_make(parent_fd, purpose["target"]))
     assert (private / "tree/copy").exists(), "it is only opened"
     sweep(parent_fd, purpose["target"])
@@ -141,7 +148,7 @@ def test_what_was_not_made_for_it_is_refused_and_stays(tmp_path: Path, parent_fd
 
     def refused() -> None:
         for ask in (
-            lambda: look(parent_fd, purpose),
+            lambda: open_resumable(parent_fd, purpose),
             lambda: is_there(parent_fd, purpose["target"]),
             lambda: open_or_make(parent_fd, purpose["target"]),
             lambda: prepare(parent_fd, purpose),
