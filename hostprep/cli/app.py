@@ -41,47 +41,47 @@ COMMANDS = {
     ),
     "unstage": Command(
         "hostprep.cli.unstage:unstage",
-        "Remove a staged data set, and its volume when that is empty.",
+        "Remove a staged data set, and its volume if that is then empty.",
     ),
     "status": Command(
         "hostprep.cli.status:status",
-        "Show volumes and data sets: size, use, drift, fresh or stale.",
+        "Show volumes and data sets: size, usage, drift and freshness.",
     ),
     "mount": Command(
         "hostprep.cli.mount:mount",
-        "Mount a sized tmpfs, or change one; what is in it stays.",
+        "Mount a tmpfs of a given size, or change one; its data stays.",
     ),
     "unmount": Command(
         "hostprep.cli.unmount:unmount",
-        "Unmount a volume of hostprep's that is empty and unused.",
+        "Unmount a hostprep volume that is empty and not in use.",
     ),
     "probe": Command(
         "hostprep.cli.probe:probe",
-        "Measure big sequential reads, random reads and small files.",
+        "Measure large sequential reads, random reads and small files.",
     ),
     "recommend": Command(
         "hostprep.cli.recommend:recommend",
-        "Measure how many DataLoader workers to use, and what binds.",
+        "Measure how many DataLoader workers to use; name the bottleneck.",
     ),
     "verify": Command(
         "hostprep.cli.verify:verify",
-        "Prove on the GPU that prefetching overlaps and loses no byte.",
+        "Test on the GPU that prefetching overlaps and loses no data.",
     ),
     "check": Command(
         "hostprep.cli.check:check",
-        "Judge whether this host is ready to train, and what cures it.",
+        "Check whether this host is ready to train, and say what to fix.",
     ),
     "explain": Command(
         "hostprep.cli.explain:explain",
-        "Print what a check looks at, and why; or list all checks.",
+        "Explain what a check looks at and why, or list all checks.",
     ),
     "wait": Command(
         "hostprep.cli.wait:wait",
-        "Wait until data sets are staged, whole, in this boot.",
+        "Wait until data sets are completely staged in this boot.",
     ),
     "restage": Command(
         "hostprep.cli.restage:restage",
-        "Stage a data set again as `hostprep apply` recorded it; mounts and asks nothing.",
+        "Stage a data set again as `hostprep apply` recorded it; mount and ask nothing.",
         hidden=True,
     ),
     "spec": Command(
@@ -90,15 +90,15 @@ COMMANDS = {
     ),
     "facts": Command(
         "hostprep.cli.facts:facts",
-        "Show what this machine is, as hostprep decides by it.",
+        "Show the facts about this machine that hostprep relies on.",
     ),
     "plan": Command(
         "hostprep.cli.plan:plan",
-        "Show what the spec would change here, and why.",
+        "Show what applying the spec would change here, and why.",
     ),
     "apply": Command(
         "hostprep.cli.apply:apply",
-        "Make this host as the spec says; then look again.",
+        "Make this host match the spec, then look at it again.",
     ),
     "provision": Command(
         "hostprep.cli.provision:provision",
@@ -106,7 +106,7 @@ COMMANDS = {
     ),
     "wheelhouse": Command(
         "hostprep.cli.wheelhouse:wheelhouse",
-        "Pack the wheels with which a host installs this hostprep; print the archive's path.",
+        "Pack the wheels that install this hostprep on a host; print the archive's path.",
         hidden=True,
     ),
 }
@@ -237,7 +237,7 @@ def root(
             "--completion",
             callback=_completion,
             is_eager=True,
-            help="Print what completes commands in this shell.",
+            help="Print the completion script for this shell.",
         ),
     ] = None,
 ) -> None:

@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 
 def apply(
     spec: SpecArgument = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     prune: PruneOption = False,
     reserve: ReserveOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make this host as the spec says; then look again.
+    """Make this host match the spec, then look at it again.
 
-    Shows the plan and asks first, unless --yes; says at the end what is still to be done.
+    Shows the plan and asks for confirmation first, unless --yes is given. At the end, it says what
+    is still to be done.
     """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.cli.spec import wanted_spec

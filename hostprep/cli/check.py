@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 def check(
     spec: SpecArgument = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Seconds, and nothing heavy; the default.")
+        bool, typer.Option("--quick", help="Take a few seconds and cause no load; the default.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Measure too: two to three minutes, with load.")
+        bool, typer.Option("--full", help="Measure as well: two to three minutes, under load.")
     ] = False,
     form: Annotated[
-        Format | None, typer.Option("--format", help="How the report is written.")
+        Format | None, typer.Option("--format", help="The format of the report.")
     ] = None,
     as_json: JsonOption = False,
     output: Annotated[
@@ -47,21 +47,21 @@ def check(
         typer.Option(
             "--output",
             metavar="FILE",
-            help="Write the format there, and print the text; - is the standard output.",
+            help="Write the report to this file, and print the text; - is standard output.",
         ),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Show what got worse since this saved report."),
+        typer.Option(metavar="FILE", help="Show what got worse or better since this saved report."),
     ] = None,
     save_baseline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Save this report to compare with later.")
+        str | None, typer.Option(metavar="FILE", help="Save this report for later comparison.")
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CODES",
-            help="These alone: HP001,HP020.",
+            help="Run only these checks: HP001,HP020.",
             autocompletion=check_code_lists,
         ),
     ] = None,
@@ -69,20 +69,22 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="CODES",
-            help="All but these: HP044,HP060.",
+            help="Skip these checks: HP044,HP060.",
             autocompletion=check_code_lists,
         ),
     ] = None,
     inventory: Annotated[list[str] | None, INVENTORY] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Of -i only these hosts: name, group, a,b."),
+        typer.Option(
+            metavar="PATTERN", help="Only these hosts of the inventory: name, group, a,b."
+        ),
     ] = None,
 ) -> int:
-    """Judge whether this host is ready to train, and what cures it.
+    """Check whether this host is ready to train, and say what to fix.
 
-    Changes nothing, but that --full writes test files and removes them. Exit status: 0 ready
-    (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or nothing was checked.
+    Changes nothing, except that --full writes test files and removes them. Exit status: 0 if
+    ready (PASS or WARN), 3 for FAIL, 4 for UNKNOWN without a FAIL, or if nothing was checked.
     """
     from hostprep.cli.check_fleet import check_fleet, fleet_text
     from hostprep.cli.check_text import report_text

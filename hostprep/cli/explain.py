@@ -25,13 +25,13 @@ def explain(
         str | None,
         typer.Argument(
             metavar="[CODE]",
-            help="A check's code, such as HP001. If not given, all are listed.",
+            help="A check's code, such as HP001. If not given, all checks are listed.",
             autocompletion=check_codes,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a check looks at, and why; or list all checks."""
+    """Explain what a check looks at and why, or list all checks."""
     from hostprep.readiness.fleet import NO_REPORT
     from hostprep.readiness.registry import all_checks, find
 

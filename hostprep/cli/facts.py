@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def facts(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH...]", help="Also say what these paths sit on."),
+        typer.Argument(metavar="[PATH...]", help="Also show what these paths are stored on."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what this machine is, as hostprep decides by it.
+    """Show the facts about this machine that hostprep relies on.
 
-    Processors and memory, what of them may be used, and what tmpfs can do.
+    Shows processors and memory, how much of them may be used, and what tmpfs supports.
     """
     from hostprep.host.cgroup_folders import limits_are_hidden
     from hostprep.host.cpu import read_cpu

@@ -30,14 +30,18 @@ if TYPE_CHECKING:
 
 
 def mount(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Where: an empty or new directory.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="Mount point: an empty or new directory.")
+    ],
     size: Annotated[
-        str, typer.Option(metavar="SIZE", help="How large: 30G, 512M, 50% (of the RAM).")
+        str, typer.Option(metavar="SIZE", help="Size of the volume: 30G, 512M, 50% (of the RAM).")
     ],
     fstab: FstabOption = False,
     mode: Annotated[
         str | None,
-        typer.Option(metavar="MODE", help="Permissions of its root directory; 0755 for a new one."),
+        typer.Option(
+            metavar="MODE", help="Permissions of its root directory; 0755 for a new volume."
+        ),
     ] = None,
     owner: Annotated[
         str | None, typer.Option(metavar="USER[:GROUP]", help="Owner of its root directory.")
@@ -47,12 +51,12 @@ def mount(
         typer.Option(
             metavar="N",
             min=1,
-            help="The least number of files, directories and links that must fit.",
+            help="The minimum number of files, directories and links that must fit.",
         ),
     ] = None,
     huge: Annotated[
         Huge | None,
-        typer.Option(help="Huge pages; for a new one within_size where the kernel takes it."),
+        typer.Option(help="Huge pages; within_size for a new volume if the kernel supports it."),
     ] = None,
     swap: Annotated[bool, typer.Option("--swap", help="Allow its data to be swapped out.")] = False,
     reserve: ReserveOption = None,
@@ -60,7 +64,7 @@ def mount(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Mount a sized tmpfs, or change one; what is in it stays."""
+    """Mount a tmpfs of a given size, or change one; its data stays."""
     from hostprep.system.accounts import owner_of
     from hostprep.system.state import check_own_records
     from hostprep.volumes.apply import apply_volume, lacking_right_to_mount

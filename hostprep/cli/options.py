@@ -16,34 +16,37 @@ from hostprep.units import parse_size
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan; change nothing.")]
 FstabOption = Annotated[
-    bool, typer.Option("--fstab", help="Keep a line in /etc/fstab, so that it is there at boot.")
+    bool,
+    typer.Option(
+        "--fstab", help="Keep a line in /etc/fstab, so that the volume is mounted at boot."
+    ),
 ]
 SpecArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[SPEC]",
-        help="The spec file; $HOSTPREP_SPEC, ./hostprep.yml or the one in /etc if not given.",
+        help="The spec file. If not given: $HOSTPREP_SPEC, ./hostprep.yml or the one in /etc.",
     ),
 ]
 PruneOption = Annotated[
-    bool, typer.Option("--prune", help="Remove what hostprep made and the spec does not name.")
+    bool, typer.Option("--prune", help="Remove what hostprep made but the spec does not name.")
 ]
 ReserveOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Memory left for the machine; the larger of 4G and 10% if not given.",
+        help="Memory to leave to the machine. If not given: the larger of 4G and 10%.",
     ),
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Take the memory though it does not suffice.")
+    bool, typer.Option("--force", help="Go ahead even if this leaves too little memory.")
 ]
 # Of one command it is a must.
 INVENTORY = typer.Option(
     "--inventory",
     "-i",
     metavar="INVENTORY",
-    help="These hosts, as Ansible takes them: a file, a folder or h1,h2",
+    help="The hosts, as an Ansible inventory: a file, a directory or h1,h2",
 )
 
 

@@ -22,14 +22,14 @@ def plan(
     prune: PruneOption = False,
     reserve: ReserveOption = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 4 where changes are pending.")
+        bool, typer.Option("--exit-code", help="Exit with status 4 if changes are pending.")
     ] = False,
     as_json: JsonOption = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="What it is anyhow.", hidden=True)
+        bool, typer.Option("--dry-run", help="No effect: plan changes nothing.", hidden=True)
     ] = False,
 ) -> None:
-    """Show what the spec would change here, and why.
+    """Show what applying the spec would change here, and why.
 
     Changes nothing.
     """

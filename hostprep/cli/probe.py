@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 
 def probe(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A folder on the storage in question.")
+        str, typer.Argument(metavar="PATH", help="A directory on the storage to measure.")
     ],
     seconds: Annotated[
-        float, typer.Option(metavar="N", help="Take no longer than about this; 5 at least.")
+        float, typer.Option(metavar="N", help="Approximate time limit in seconds; 5 at least.")
     ] = 30,
     size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Write no more test data than this.")
+        str, typer.Option(metavar="SIZE", help="Maximum amount of test data to write.")
     ] = "1G",
     need: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="What is required: 1800 (samples/s), 400M (bytes/s)."),
+        typer.Option(metavar="RATE", help="The required rate: 1800 (samples/s), 400M (bytes/s)."),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A known one: resnet50-h100, unet3d-h100, cosmoflow-h100 or retinanet-b200.",
+            help="A known rate: resnet50-h100, unet3d-h100, cosmoflow-h100 or retinanet-b200.",
             autocompletion=training_profiles,
         ),
     ] = None,
     readers: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, max=256, help="Readers at a time, as num_workers would be."
+            metavar="N", min=1, max=256, help="Number of parallel readers, like num_workers."
         ),
     ] = 8,
     compare: Annotated[
@@ -55,15 +55,15 @@ def probe(
     ] = None,
     drop_caches: Annotated[
         bool,
-        typer.Option("--drop-caches", help="Empty all caches of the machine first; needs root."),
+        typer.Option("--drop-caches", help="Drop all caches of the machine first; needs root."),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure big sequential reads, random reads and small files.
+    """Measure large sequential reads, random reads and small files.
 
-    It takes about 30 seconds. Writes a test file of its own and removes it; what exists is only
-    ever read. Exit status: 0 measured or PASS, 3 FAIL, 4 INVALID.
+    Takes about 30 seconds. Writes a test file of its own and removes it; existing files are only
+    read. Exit status: 0 if measured or PASS, 3 for FAIL, 4 for INVALID.
     """
     from hostprep.cli.probe_text import render
     from hostprep.probing import results

@@ -25,37 +25,43 @@ def provision(
         typer.Option(metavar="PATTERN", help="Only these hosts: name, group, a,b."),
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Only hosts that failed when last provisioned.")
+        bool,
+        typer.Option(
+            "--retry-failed", help="Only hosts that failed when they were last provisioned."
+        ),
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", "--dry-run", help="Say what would change; change nothing."),
+        typer.Option("--check", "--dry-run", help="Show what would change; change nothing."),
     ] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show what changes, as a diff.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the changes as a diff.")] = False,
     prune: PruneOption = False,
     forks: Annotated[
-        int, typer.Option(metavar="N", min=1, max=500, help="Hosts at work at once.")
+        int,
+        typer.Option(metavar="N", min=1, max=500, help="Number of hosts to work on in parallel."),
     ] = 10,
     waves: Annotated[
         int,
         typer.Option(
             metavar="N",
             min=1,
-            help="Stage in so many waves, to spare the server that all pull from.",
+            help="Number of waves to stage in, to spare the server that all pull from.",
         ),
     ] = 1,
     wheelhouse: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Wheels for the hosts; downloaded if not given."),
+        typer.Option(
+            metavar="DIR", help="Directory of wheels for the hosts; downloaded if not given."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Install hostprep on many hosts and apply the spec there.
 
-    A host that fails does not stop the others. What differs from host to host is said in the
-    inventory: hostprep_volumes, hostprep_datasets, hostprep_requirements and hostprep_packages
-    replace the spec's section of that name. Nobody is asked for a password: where sudo wants one,
-    ANSIBLE_BECOME_PASSWORD_FILE names a file that holds it.
+    A host that fails does not stop the others. Differences between hosts go into the inventory:
+    hostprep_volumes, hostprep_datasets, hostprep_requirements and hostprep_packages replace the
+    spec's section of that name. Nobody is asked for a password: if sudo needs one, set
+    ANSIBLE_BECOME_PASSWORD_FILE to the name of a file that contains it.
     """
     from hostprep.cli.provision_text import run_fields, show_run
     from hostprep.fleet import FleetRun

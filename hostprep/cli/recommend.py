@@ -33,19 +33,27 @@ def recommend(
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Samples in a batch; the loader's own, or 32."),
+        typer.Option(
+            metavar="N", min=1, help="Samples per batch. If not given: the loader's own, or 32."
+        ),
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Training processes on this host; one for each GPU."),
+        typer.Option(
+            metavar="N", min=1, help="Training processes on this host. If not given: one per GPU."
+        ),
     ] = None,
     gpu_rate: Annotated[
         float | None,
-        typer.Option(metavar="SAMPLES_PER_S", help="What one GPU takes; more is not aimed at."),
+        typer.Option(
+            metavar="SAMPLES_PER_S", help="Rate of one GPU; the recommendation aims no higher."
+        ),
     ] = None,
     measure: Annotated[
         bool,
-        typer.Option("--measure/--no-measure", help="Time real DataLoaders, or model alone."),
+        typer.Option(
+            "--measure/--no-measure", help="Time real DataLoaders, or only use the model."
+        ),
     ] = True,
     compare: Annotated[
         bool,
@@ -56,19 +64,20 @@ def recommend(
     image_size: Annotated[
         int,
         typer.Option(
-            metavar="PIXELS", min=8, max=8192, help="Side to which --dataset resizes images."
+            metavar="PIXELS", min=8, max=8192, help="Side length to which --dataset resizes images."
         ),
     ] = 224,
     seconds: Annotated[
         float,
-        typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, --compare apart."),
+        typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, without --compare."),
     ] = 50,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure how many DataLoader workers to use, and what binds.
+    """Measure how many DataLoader workers to use; name the bottleneck.
 
-    Without --dataset and --loader it is a starting point, from the host alone. Exit status: 0
-    answered, 4 inconclusive, as where nothing that decodes images is installed.
+    Without --dataset and --loader, the answer is a starting point that is based on the host alone.
+    Exit status: 0 if answered, 4 if inconclusive, for instance because nothing that decodes images
+    is installed.
     """
     from hostprep.cli.recommend_text import report_text
     from hostprep.host.gpu_bounded import ask_nvml

@@ -53,7 +53,7 @@ def check(
     path: SpecArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what the spec file names, or list every mistake in it."""
+    """Show what the spec file contains, or list all mistakes in it."""
     from hostprep.spec.loading import load_spec
     from hostprep.spec.model import SpecError
 
@@ -86,17 +86,17 @@ def init(
         str | None,
         typer.Argument(
             metavar="[FILE]",
-            help="Where to write it, ./hostprep.yml if not given; - is the standard output.",
+            help="Where to write it; ./hostprep.yml if not given, - is standard output.",
         ),
     ] = None,
     named: Annotated[
-        str | None, typer.Option("--output", metavar="FILE", help="The same.", hidden=True)
+        str | None, typer.Option("--output", metavar="FILE", help="Same as FILE.", hidden=True)
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a spec file of what this host has now.
+    """Write a spec file that describes what this host has now.
 
-    Its volumes, its data sets, and what comes at boot.
+    It names the volumes, the data sets, and what comes back at boot.
     """
     from hostprep.converging.drafting import draft_spec, write_draft
 
@@ -126,7 +126,7 @@ def init(
 @spec_app.command("schema")
 def schema(
     as_json: Annotated[
-        bool, typer.Option("--json", help="The same: the schema is JSON.", hidden=True)
+        bool, typer.Option("--json", help="No effect: the schema is JSON.", hidden=True)
     ] = False,
 ) -> None:
     """Print the JSON Schema, for editors that complete and check YAML."""

@@ -34,74 +34,83 @@ def stage(
         str | None,
         typer.Argument(
             metavar="[SOURCE]",
-            help="The data set, a directory. If not given: those of the spec file, or where there"
-            " is none, the current directory.",
+            help="The data set, a directory. If not given: those of the spec file or, if there is"
+            " none, the current directory.",
         ),
     ] = None,
     to_tmpfs: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Into a tmpfs volume of this size: 30G, 50%."),
+        typer.Option(metavar="SIZE", help="Stage into a tmpfs volume of this size: 30G, 50%."),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
-            help=f"The volume's mount point; {DEFAULT_VOLUME} if not given, without SOURCE the"
-            " spec's.",
+            help=f"Mount point of the volume. If not given: {DEFAULT_VOLUME}, or without SOURCE"
+            " the one in the spec.",
         ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Into this directory, on NVMe for instance.")
+        str | None,
+        typer.Option(metavar="DIR", help="Stage into this directory, for instance on NVMe."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Its name on the target; the source's own if not given."),
+        typer.Option(
+            metavar="NAME", help="Its name on the target. If not given: the source's own."
+        ),
     ] = None,
     fstab: FstabOption = False,
     verify: Annotated[
         str,
         typer.Option(
             metavar="<readback|inflight|none>",
-            help="Read the copies back, only hash them on their way, or neither.",
+            help="Read the copies back, only hash the data as it is copied, or neither.",
             autocompletion=ways_to_verify,
         ),
     ] = "readback",
     partial: Annotated[
-        bool, typer.Option("--partial", help="Publish although some files could not be staged.")
+        bool, typer.Option("--partial", help="Publish even if some files could not be staged.")
     ] = False,
     full_check: Annotated[
-        bool, typer.Option("--full-check", help="Read unchanged files too, here and there.")
+        bool, typer.Option("--full-check", help="Read unchanged files too, in source and copy.")
     ] = False,
     readers: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=256, help="Files read at once, at most; chosen if not given."
+            metavar="N",
+            min=1,
+            max=256,
+            help="Maximum number of files to read in parallel; chosen if not given.",
         ),
     ] = None,
     order: Annotated[
         str | None,
         typer.Option(
             metavar="<listed|inode|physical>",
-            help="Order of reading; chosen if not given.",
+            help="Order in which files are read; chosen if not given.",
             autocompletion=reading_orders,
         ),
     ] = None,
     gentle: Annotated[
-        bool, typer.Option("--gentle", help="Step behind a running training: one idle reader.")
+        bool,
+        typer.Option(
+            "--gentle", help="Yield to a running training job: one reader with idle priority."
+        ),
     ] = False,
     reserve: ReserveOption = None,
     force: ForceOption = False,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Fail where another run is at work on the target.")
+        bool, typer.Option("--no-wait", help="Fail if another run is working on the target.")
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Stage a data set: copy, verify and publish it in one go.
 
-    The source is only ever read. The first time a reader sees the whole data set or none of it.
-    Run it again to update: files are replaced one by one, each whole. That needs room for what it
-    copies beside what is there; where room is short, unstage first.
+    The source is only read. The first time, readers see the whole data set or none of it. Run it
+    again to update the copy: files are replaced one by one, each as a whole. An update needs room
+    for what it copies beside what is there; if there is too little room, unstage first.
     """
     from hostprep.cli.stage_run import stage_all
     from hostprep.host.answering import wait_for_answers

@@ -26,9 +26,10 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show volumes and data sets: size, use, drift, fresh or stale.
+    """Show volumes and data sets: size, usage, drift and freshness.
 
-    Of those that are staged at boot it tells whether they are ready, still coming up, or why not.
+    For data sets that are staged at boot, it says whether they are ready, still being staged, or
+    why they are not ready.
     """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.converging.boot_record import damaged_boot_records

@@ -23,12 +23,15 @@ def unmount(
         bool, typer.Option("--fstab", help="Remove its line from /etc/fstab too.")
     ] = False,
     discard_data: Annotated[
-        bool, typer.Option("--discard-data", help="Lose what is still in it.")
+        bool,
+        typer.Option(
+            "--discard-data", help="Unmount it even if it still holds data, which is lost."
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Unmount a volume of hostprep's that is empty and unused."""
+    """Unmount a hostprep volume that is empty and not in use."""
     from hostprep.system.state import check_own_records
     from hostprep.volumes.removal import (
         UnmountRequest,

@@ -38,7 +38,7 @@ def unstage(
         str,
         typer.Argument(
             metavar="NAME|PATH",
-            help="The data set's name, or where it lies.",
+            help="The data set's name, or its path.",
             autocompletion=dataset_names,
         ),
     ],
@@ -47,14 +47,16 @@ def unstage(
     ] = False,
     forget: Annotated[
         bool,
-        typer.Option("--forget", help="Remove no file, only its record: the target is gone."),
+        typer.Option(
+            "--forget", help="Remove only its record and no files, if the target is gone."
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a staged data set, and its volume when that is empty.
+    """Remove a staged data set, and its volume if that is then empty.
 
-    What others added stays, and is named; the source is untouched.
+    What others added or changed stays, and is listed; the source is not touched.
     """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.host.answering import wait_for_answers

@@ -33,21 +33,25 @@ _COLOURS = {"PASS": "32", "WARN": "33", "INCONCLUSIVE": "33", "SKIP": "33"}
 def verify(
     device: Annotated[
         str | None,
-        typer.Option(metavar="cuda:N", help="This device alone; otherwise each in turn."),
+        typer.Option(metavar="cuda:N", help="Test only this device. If not given: each in turn."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Under 20 seconds a device instead of two minutes.")
+        bool,
+        typer.Option("--quick", help="Take under 20 seconds per device instead of two minutes."),
     ] = False,
     data: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Feed the end-to-end pass from here; otherwise from RAM."),
+        typer.Option(
+            metavar="DIR",
+            help="Feed the end-to-end pass from this directory; from RAM if not given.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Prove on the GPU that prefetching overlaps and loses no byte.
+    """Test on the GPU that prefetching overlaps and loses no data.
 
-    Changes nothing; sample files are removed again. Exit status: 0 PASS, 3 FAIL, 4 SKIP (no GPU,
-    no torch, or a torch without CUDA: nothing was tested) or INCONCLUSIVE, 1 ERROR.
+    Changes nothing; sample files are removed again. Exit status: 0 for PASS, 3 for FAIL, 4 for SKIP
+    (no GPU, no torch, or torch without CUDA: nothing was tested) or INCONCLUSIVE, 1 for ERROR.
     """
     from hostprep.cuda import session
     from hostprep.cuda.results import EXIT_CODES

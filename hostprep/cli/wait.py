@@ -25,22 +25,24 @@ def wait(
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="Data sets, by name or target path; with --timeout also such as nobody has begun"
-            " to stage.",
+            help="Names or target paths of data sets; with --timeout, also of data sets that"
+            " nobody has begun to stage.",
             autocompletion=dataset_names,
         ),
     ],
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Give up after this time; never if not given."),
+        typer.Option(
+            metavar="SECONDS", min=0, help="Give up after this time. If not given: never."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Wait until data sets are staged, whole, in this boot.
+    """Wait until data sets are completely staged in this boot.
 
-    Fails at once where they cannot be, and without --timeout where nothing is on record of one.
-    Every entry must be there with the size and the time that it was staged with; that is looked at
-    for 30 s each at most, and no content is read.
+    Fails at once if they cannot become ready or, without --timeout, if there is no record of one.
+    Every entry must be there with the size and the modification time that it was staged with. This
+    is compared for at most 30 s per data set; no contents are read.
     """
     from hostprep.converging.waiting import wait_for
 

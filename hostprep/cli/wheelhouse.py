@@ -12,16 +12,19 @@ from hostprep.cli.output import emit_json, emit_text
 
 
 def wheelhouse(
-    target: Annotated[str | None, typer.Option(help="The host: 3.11-x86_64-glibc-2.36.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The platform of the host: 3.11-x86_64-glibc-2.36.")
+    ] = None,
     only_hostprep: Annotated[
-        bool, typer.Option("--only-hostprep", help="Without what hostprep depends on.")
+        bool, typer.Option("--only-hostprep", help="Leave out what hostprep depends on.")
     ] = False,
     given: Annotated[
-        Path | None, typer.Option("--from", help="A folder of wheels to take; downloads nothing.")
+        Path | None,
+        typer.Option("--from", help="Take the wheels from this directory; download nothing."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pack the wheels with which a host installs this hostprep; print the archive's path."""
+    """Pack the wheels that install this hostprep on a host; print the archive's path."""
     from hostprep.fleet.wheelhouse import Target, make_wheelhouse
 
     wanted = None if target is None or only_hostprep else Target.parse(target)
