@@ -85,7 +85,8 @@ def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelho
     """Return the archive for a host; what was made for one before is used again.
 
     ``target`` of None puts hostprep's wheel alone into it. ``given`` is a folder of wheels to take
-    instead of downloading. Raises ``HostprepError`` where the download fails.
+    instead of downloading. Raises ``HostprepError`` where the download fails, ``UsageError`` where
+    that folder is not enough for the host.
     """
     packed = pack_wheel()
     home = state_dir() / "fleet"
@@ -94,7 +95,7 @@ def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelho
         wheels: tuple[Path, ...] = ()
         key = "alone"
         if given is not None:
-            wheels, key = _wheels_in(given), "given"
+            wheels, key = _wheels_in(given), "given" if target is None else f"given-{target}"
         elif target is not None:
             folder = _downloaded(target, home / "wheels")
             wheels, key = _wheels_in(folder), folder.name
@@ -102,6 +103,8 @@ def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelho
         if archive.exists():
             os.utime(archive)
         else:
+            if given is not None and target is not None:
+                _see_that_all_are_in(given, target)
             write_atomically(archive, [_tar(packed, wheels)], durable=False)
         _forget_old(home.glob(f"{key}.*.tar"))
     return Wheelhouse(packed.name, packed.build, archive)
@@ -109,11 +112,7 @@ def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelho
 
 def _downloaded(target: Target, home: Path) -> Path:
     """Return the folder with the wheels for ``target``; download them where there is none yet."""
-    needed = [
-        requirement
-        for requirement in importlib.metadata.requires("hostprep") or ()
-        if "extra ==" not in requirement
-    ]
+    needed = _needed()
     folder = home / f"{target}-{_hash(*needed)}"
     if folder.is_dir():
         return folder
@@ -125,13 +124,8 @@ def _downloaded(target: Target, home: Path) -> Path:
     home.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix=".") as name:
         download = Path(name) / "wheels"
-        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", f"--dest={download}"]
         try:
-            run(
-                [*command, *target.pip_options(), *needed],
-                wanted_for="download what the hosts need",
-                timeout_seconds=_DOWNLOAD_SECONDS,
-            )
+            _pip_download(target, download)
         except CommandFailed as error:
             raise HostprepError(
                 f"the wheels for hosts with {target} could not be downloaded:"
@@ -141,6 +135,45 @@ def _downloaded(target: Target, home: Path) -> Path:
             ) from None
         os.replace(download, folder)
     return folder
+
+
+def _see_that_all_are_in(folder: Path, target: Target) -> None:
+    """Raise ``UsageError`` where pip on the host would miss a wheel.
+
+    There it is told with the host as what is to be mended, and check mode may advise to install the
+    missing one into the system's Python.
+    """
+    if importlib.util.find_spec("pip") is None:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            _pip_download(target, Path(name), "--isolated", "--no-index", f"--find-links={folder}")
+        except CommandFailed as error:
+            raise UsageError(
+                f"{folder} has not all wheels that hosts with {target} need:"
+                f" {error.completed.stderr.strip()[-1500:]}",
+                f"add what is missing: pip download --only-binary=:all: --dest={folder}"
+                f" --python-version=3.{target.python_minor}"
+                f" --platform=manylinux2014_{target.machine} NAME",
+            ) from None
+
+
+def _pip_download(target: Target, to: Path, *options: str) -> None:
+    run(
+        [sys.executable, "-P", "-m", "pip", "download", "--quiet", f"--dest={to}", *options,
+         *target.pip_options(), *_needed()],
+        wanted_for="download what the hosts need",
+        timeout_seconds=_DOWNLOAD_SECONDS,
+    )  # fmt: skip
+
+
+def _needed() -> list[str]:
+    """Return what hostprep requires without its extras."""
+    return [
+        requirement
+        for requirement in importlib.metadata.requires("hostprep") or ()
+        if "extra ==" not in requirement
+    ]
 
 
 def _wheels_in(folder: Path) -> tuple[Path, ...]:

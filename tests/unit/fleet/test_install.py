@@ -145,6 +145,25 @@ def test_without_marker_and_stamp_nothing_is_cleared(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("source", "cure"),
+    [
+        ("index", "bring the wheels from the controller: hostprep_install_source: wheelhouse"),
+        ("wheelhouse", "mend that on the host, or give another folder: hostprep_install_dir"),
+    ],
+)
+def test_a_host_that_reaches_no_index_is_told_of_the_way_without(
+    tmp_path: Path, source: str, cure: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / ".hostprep").touch()
+    python = tmp_path / "bin" / "python3"
+    python.write_text('#!/bin/sh\ncase "$*" in *install*) exit 1;; esac\n')
+    python.chmod(0o755)
+    done = call(tmp_path, "/nowhere", "no-1-py3-none-any.whl", BUILD, source, "install")
+    assert (done.returncode, done.stderr.strip().endswith(cure)) == (1, True), done.stderr
+
+
 def test_two_runs_at_once_install_it_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,39 @@ def names_in(archive: Path) -> list[str]:
 def test_wheels_that_were_given_travel_with_the_running_hostprep(tmp_path: Path) -> None:
     for name in ("rich-15-py3-none-any.whl", "hostprep-0.0.1-py3-none-any.whl", "notes.txt"):
         (tmp_path / name).write_bytes(name.encode())
-    made = make_wheelhouse(Target(11, "x86_64", 36), tmp_path)
+    made = make_wheelhouse(None, tmp_path)
     assert names_in(made.archive) == [made.wheel, "rich-15-py3-none-any.whl"]
     with tarfile.open(made.archive) as archive:
         member = archive.extractfile(made.wheel)
         assert member is not None
         assert member.read() == pack_wheel().content
+
+
+def test_a_folder_that_lacks_a_wheel_for_the_host_is_refused_before_it_travels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(tmp_path, "needs_it", requires="has_it>=2")
+    write_wheel(tmp_path, "has_it", version="1")
+    monkeypatch.setattr("hostprep.fleet.wheelhouse._needed", lambda: ["needs_it"])
+    target = Target(11, "x86_64", 36)
+    for _ in "once", "again":
+        with pytest.raises(UsageError, match=r"has not all wheels .*(?s:.*)has[_-]it>=2") as found:
+            make_wheelhouse(target, tmp_path)
+        assert "pip download" in str(found.value.hint)
+    write_wheel(tmp_path, "has_it", version="2")
+    made = make_wheelhouse(target, tmp_path)
+    assert "has_it-2-py3-none-any.whl" in names_in(made.archive)
+
+
+def write_wheel(folder: Path, name: str, *, version: str = "1", requires: str = "") -> None:
+    told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for file, content in (
+            ("METADATA", told + (f"Requires-Dist: {requires}\n" if requires else "")),
+            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            wheel.writestr(f"{name}-{version}.dist-info/{file}", content)
 
 
 def test_an_archive_is_made_once_and_another_when_its_wheels_change(tmp_path: Path) -> None:

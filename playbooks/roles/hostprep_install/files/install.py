@@ -110,6 +110,16 @@ def room(home):
     return f"; {free} MiB are free there" if free < LITTLE_MIB else ""
 
 
+def cure(source, error, little):
+    """Return what to do where the installation failed."""
+    if source == "index" and "install" in getattr(error, "cmd", ()) and not little:
+        return (
+            "have pip on the host reach an index that has what it names, or bring the wheels from"
+            " the controller: hostprep_install_source: wheelhouse"
+        )
+    return "mend that on the host, or give another folder: hostprep_install_dir"
+
+
 def install(home, wheels, wheel, build, source):
     judge(home)
     os.umask(0o022)
@@ -158,8 +168,6 @@ elif words[-1] == "install":
         sys.exit(f"hostprep was not installed in {home}: the controller hung up")
     except (OSError, subprocess.CalledProcessError) as error:
         # What was run has said its own above; where the disk is full, that may be little.
-        why = str(error).rstrip(".") + room(home)
-        sys.exit(
-            f"hostprep could not be installed in {home}: {why} -> mend that on the host, or give"
-            " another folder: hostprep_install_dir"
-        )
+        why, little = str(error).rstrip("."), room(home)
+        todo = cure(words[-2], error, little)
+        sys.exit(f"hostprep could not be installed in {home}: {why}{little} -> {todo}")
