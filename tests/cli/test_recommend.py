@@ -392,11 +392,11 @@ def test_from_files_with_real_loaders(arrays: Path) -> None:
         done = recommend("--dataset", str(arrays), "--seconds", seconds, "--json")
         found = json.loads(done.stdout)
         assert done.returncode in (0, 4)
-        if done.returncode == 0 and found["evidence"]["probes"]:
+        evidence = found["evidence"] if done.returncode == 0 else {}
+        if evidence.get("probes") and evidence["transport"]:
             break
     assert done.returncode == 0
     assert set(found) >= CONTRACT
-    evidence = found["evidence"]
     assert evidence["files"]["count"] == 300
     assert {stage["name"] for stage in evidence["stages"]["stages"]} >= {"read_cold", "decode"}
     assert evidence["transport"]["samples_per_s"] > 0

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -593,7 +594,8 @@ def test_a_data_set_that_cannot_be_read_does_not_pass_by_files_made_beside_it(
     fields = json.loads(done.stdout)
     assert (done.returncode, fields["verdict"]) == (4, "INVALID")
     words = {reason["code"]: reason["message"] for reason in fields["invalid_reasons"]}
-    assert "60 of 60 files that were tried cannot be read" in words["unreadable"]
+    # On a busy machine there may be no time for all 60.
+    assert re.search(r"\b(\d+) of \1 files that were tried cannot be read", words["unreadable"])
     assert os.strerror(error) in words["unreadable"]
 
 
