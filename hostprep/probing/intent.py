@@ -46,7 +46,8 @@ def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...
             path,
             f"read one large file by {to.fio_version}: 1 MiB sequentially, 4 KiB at random, at"
             f" depth {depths}",
-            "the test file, or the largest one here where none can be written",
+            "the test file, or where none can be written the largest one here, if that has"
+            f" {format_bytes(SMALLEST_BYTES)}",
         )
     )
     steps.append(

@@ -350,6 +350,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path) -> N
     )
     assert f"would: {tmp_path}/state/probes: keep the result" in done.stdout
     assert "about 5.0 s" in done.stdout
+    assert "the largest one here, if that has 16.0 MiB)" in done.stdout
     assert done.stdout.endswith("dry run: nothing was written, and nothing measured\n")
     told = json.loads(
         hostprep("probe", str(tmp_path / "data"), "--dry-run", "--json", env=env).stdout

@@ -112,6 +112,7 @@ def _known(run: Run) -> Known:
         cuda=_has_gpu(run),
         data_bytes=_data_bytes(run),
         untried=run.better_untried,
+        failed=run.failed,
         ahead=run.measurer.prefetch_factor,
         bounds_now=run.bounds(subject.prefetch_now) if subject else (),
     )

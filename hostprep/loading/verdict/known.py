@@ -6,7 +6,7 @@ from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import PROBE_PREFETCH
 from hostprep.loading.curve import Curve
 from hostprep.loading.files.model import Stages
-from hostprep.loading.model import HostShare, Probe, SampleCost, Subject
+from hostprep.loading.model import FailedProbe, HostShare, Probe, SampleCost, Subject
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import Point
 
@@ -17,8 +17,9 @@ class Known:
 
     ``untried`` workers give clearly more than all that was measured, by the model, or by how the
     rate rose where that was wrong; there was no time for them. Where there was none for any, they
-    may, whatever the model says. ``ahead`` is the prefetch factor of
-    the probes, and ``bounds_now`` what holds at the one that is set now.
+    may, whatever the model says. ``failed`` are the probes that the host's limits stopped.
+    ``ahead`` is the prefetch factor of the probes, and ``bounds_now`` what holds at the one that is
+    set now.
     """
 
     host: HostShare
@@ -34,5 +35,6 @@ class Known:
     cuda: bool
     data_bytes: float | None
     untried: int | None = None
+    failed: tuple[FailedProbe, ...] = ()
     ahead: int = PROBE_PREFETCH
     bounds_now: tuple[Bound, ...] = ()

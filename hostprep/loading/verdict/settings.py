@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hostprep.loading.bounds import (
@@ -89,10 +90,14 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     if any(current > bound.workers for bound in known.bounds_now):
         too_much = f"{now} at prefetch_factor={subject.prefetch_now}, more than fits"
         return chosen.workers, True, too_much
+    fewest = min((failure.workers for failure in known.failed), default=math.inf)
+    if point is None and current >= fewest:
+        failed = "which" if current == fewest else f"and {format_count(int(fewest), 'worker')}"
+        return chosen.workers, True, f"{now}, {failed} failed"
     if point is None:
         # The model's word, or a rate without workers alone: none calls what is set right or wrong.
         if not chosen.probes or (known.untried and not chosen.workers):
-            return chosen.workers, None, f"{now}, which there was no time to try"
+            return chosen.workers, None, f"{now}, which there was too little time to try"
         return chosen.workers, current != chosen.workers, now
     # The best that was measured is no word on what there was no time for.
     unneeded = None if known.untried else False

@@ -350,7 +350,7 @@ def test_in_little_time_the_first_probe_is_of_as_many_as_it_suffices_for() -> No
         (0, 500, None, True, "by the model (num_workers=0 now)"),
         # As good as ready, by the model: that is no word on workers that nobody has tried.
         (0, 1e5, None, None, "the best that there was time to try: 100,000 samples/s (num_w"),
-        (4, 1e5, None, None, "(num_workers=4 now, which there was no time to try)"),
+        (4, 1e5, None, None, "(num_workers=4 now, which there was too little time to try)"),
         (0, 1e5, 1e3, False, "no change needed: num_workers=0 now"),
     ],
 )

@@ -41,12 +41,14 @@ def reported(
     listing: Listing | None = None,
     alone: Probe | None = None,
     ceiling: float = math.inf,
+    failed: int | None = None,
     **host: Any,
 ) -> Report:
     """Return the report on a loader, of ``past_seconds`` after it was begun.
 
     With ``listing`` it is one of files. Unless ``cost`` is given it only waits, 10 ms a sample.
     With ``alone`` it was timed without workers, and gave with them no more than ``ceiling``.
+    So many workers as ``failed`` did.
     """
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
@@ -61,6 +63,8 @@ def reported(
         sample_bytes=1,
     )
     run.curve = curve_of(run.cost, None, share.capacity_per_rank)
+    if failed is not None:
+        run.failures.append(FailedProbe(failed, Binding.MEMORY, "the kernel killed one"))
     if alone is not None:
         run.search = Search(run.curve, None, lambda _: None, run._most, lambda: 0, probes=[alone])
         run.ceiling = ceiling
@@ -164,7 +168,7 @@ def test_of_a_stream_nobody_saw_that_more_than_one_worker_shares_it_out() -> Non
 def test_of_a_stream_as_many_are_kept_as_are_set_for_want_of_time() -> None:
     found = reported("stream", current_workers=4).recommendation
     assert found.num_workers == 4
-    assert "4 now, which there was no time to try" in found.verdict
+    assert "4 now, which there was too little time to try" in found.verdict
 
 
 def test_what_suffices_for_all_workers_that_are_ever_asked_for_is_not_short() -> None:
@@ -179,14 +183,30 @@ def test_what_is_set_now_and_was_not_tried_is_not_called_wrong() -> None:
     found = reported(current_workers=4).recommendation
     assert found.num_workers != 4 and not found.confirmed
     assert found.change_needed is None
-    assert "4 now, which there was no time to try" in found.verdict
+    assert "4 now, which there was too little time to try" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("failed", "words"),
+    [
+        (4, "(num_workers=4 now, which failed)"),
+        (2, "(num_workers=4 now, and 2 workers failed)"),
+        (8, "(num_workers=4 now, which there was too little time to try)"),
+    ],
+)
+def test_what_is_set_now_and_failed_was_tried(failed: int, words: str) -> None:
+    found = reported(current_workers=4, failed=failed).recommendation
+    assert words in found.verdict
+    assert found.change_needed is (True if failed <= 4 else None)
 
 
 def test_what_is_set_now_and_the_model_alone_agrees_with_is_not_called_right() -> None:
     found = reported(current_workers=16).recommendation
     assert found.num_workers == 16 and not found.confirmed
     assert found.change_needed is None
-    assert "by the model (num_workers=16 now, which there was no time to try)" in found.verdict
+    assert (
+        "by the model (num_workers=16 now, which there was too little time to try)" in found.verdict
+    )
 
 
 def test_what_is_set_now_and_cannot_be_is_to_be_changed() -> None:
