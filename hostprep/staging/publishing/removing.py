@@ -69,8 +69,13 @@ def open_hidden(parent_fd: int, name: str) -> int | None:
     That is what a run leaves that was killed meanwhile; in it may be what others had added.
     """
     try:
-        return os.open(f"{private_name(name)}/{GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except FileNotFoundError:
+        # One after the other: of a path, only a symlink at its end would not be followed.
+        with closing_fd(os.open(private_name(name), DIRECTORY_FLAGS, dir_fd=parent_fd)) as private:
+            return os.open(GONE, DIRECTORY_FLAGS, dir_fd=private)
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+    ):  # whose that is, who opens it to work in it asks
         return None
 
 
