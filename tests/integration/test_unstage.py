@@ -26,7 +26,9 @@ from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import find_record, plan_unstage
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
+from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import (
+    HOSTPREP,
     hostprep,
     make_private,
     mount,
@@ -500,6 +502,17 @@ def while_waiting(monkeypatch: pytest.MonkeyPatch, where: str, *words: str | Pat
             yield
 
     monkeypatch.setattr(where, waits)
+
+
+def test_what_does_not_answer_is_forgotten_without_being_asked(
+    source: Path, safe_dir: Path
+) -> None:
+    (safe_dir / "beneath").mkdir()
+    with failing_fs(safe_dir / "beneath", where=safe_dir) as fs:
+        hostprep("stage", source, "--to", fs.mount)
+        fs.tell(Rule("*", "getattr", None, hang_seconds=60))
+        subprocess.run([*HOSTPREP, "unstage", "data", "--forget"], check=True, timeout=40)
+    assert hostprep("status")["datasets"] == []
 
 
 @pytest.mark.parametrize("there", [True, False])

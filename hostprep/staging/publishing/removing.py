@@ -69,9 +69,11 @@ def open_hidden(parent_fd: int, name: str) -> int | None:
     A run that was killed meanwhile leaves it; what others had added may be in it.
     """
     try:
-        return os.open(f"{private_name(name)}/{GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except FileNotFoundError:
-        return None
+        # One after the other: of a path, only a symlink at its end would not be followed.
+        with closing_fd(os.open(private_name(name), DIRECTORY_FLAGS, dir_fd=parent_fd)) as private:
+            return os.open(GONE, DIRECTORY_FLAGS, dir_fd=private)
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # whose what has its name is, who opens it to work in it asks
 
 
 def cut_short_refusal(

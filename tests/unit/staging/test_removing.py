@@ -169,6 +169,17 @@ def test_it_is_hidden_before_it_is_removed(staged: Staged) -> None:
     assert staged.refusal(None) is None
 
 
+def test_what_others_put_in_the_private_ones_place_is_not_followed(staged: Staged) -> None:
+    """Right after it was looked at: who may write around it can do that at any moment."""
+    (staged.private / "removing").mkdir()
+    elsewhere = staged.private.rename(staged.private.with_name("elsewhere"))
+    staged.private.symlink_to(elsewhere)
+    assert removing.open_hidden(staged.parent_fd, "data") is None
+    staged.private.unlink()
+    staged.private.write_bytes(b"somebody's")
+    assert removing.open_hidden(staged.parent_fd, "data") is None
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_without_room_to_hide_it_it_goes_where_it_lies(
     code: int, staged: Staged, monkeypatch: pytest.MonkeyPatch
