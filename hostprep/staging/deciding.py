@@ -110,7 +110,7 @@ def decide(
     refusal = refusal or _room_refusal(request, space, previous)
     if memory is not None:
         refusal = refusal or check_memory(request, memory)
-    return StagePlan(
+    plan = StagePlan(
         request=request,
         source_fd=source_fd,
         scan=scan,
@@ -130,6 +130,9 @@ def decide(
         seconds=seconds,
         refusal=refusal,
     )
+    if files.opens is not None and not plan.nothing_to_do:
+        raise files.opens
+    return plan
 
 
 def _refusal_before_planning(

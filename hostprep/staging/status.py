@@ -304,6 +304,8 @@ def _compare(record: Record) -> dict[str, Any]:
             private_fd=None,
             lookers=target_lookers(locate(record.target).storage_class),
         )
+        if plan.opens is not None and not plan.nothing_to_do:
+            raise plan.opens
         source, copy = who_changed(plan, manifest)
         damaged = damage(record, manifest, plan.strangers)
     # What failed when it was staged would be tried again: that is not what makes it stale.

@@ -16,7 +16,7 @@ from hostprep.staging import stage
 from hostprep.staging.unstage_plan import find_record
 from tests.kit.compare import differences
 from tests.kit.converging import plan, write_spec
-from tests.kit.stagecraft import NOBODY, hostprep, mount, rewrite, snapshot
+from tests.kit.stagecraft import NOBODY, hostprep, mount, only_dataset, rewrite, snapshot
 
 _COLLEAGUE = 54321
 
@@ -140,6 +140,9 @@ def test_root_of_a_container_that_knows_no_other_user_owns_all(source: Path, tar
     program.chmod(0o6755)
     again = hostprep("stage", source, "--to", target, prefix=prefix)
     assert not again["changed"]
+    (target / "data/class-1/added").write_bytes(b"root's, and to nobody else can it be given")
+    program.write_bytes(b"#!changed")
+    assert hostprep("stage", source, "--to", target, prefix=prefix)["changed"]
 
 
 @pytest.mark.parametrize("place", ["class-0/images", "", "new"])
@@ -195,6 +198,27 @@ def test_nor_is_what_all_may_read_given_to_who_could_then_remove_it(
     (theirs / "key").unlink()
     hostprep("stage", source, "--to", target)
     assert differences(source, target / "data", owners=True) == []
+
+
+def test_whose_a_folder_is_matters_not_where_nothing_is_to_be_done(
+    source: Path, target: Path
+) -> None:
+    """A run that changes nothing gives nothing away either."""
+    folder = source / "class-0/images"
+    os.chown(folder, 65534, 65534)
+    hostprep("stage", source, "--to", target)
+    theirs = target / "data/class-0/images"
+    (theirs / "added").write_bytes(b"root's")
+    hostprep("stage", source, "--to", target)
+    os.chown(theirs, 0, 0)
+    before = snapshot(target)
+    assert not hostprep("stage", source, "--to", target)["changed"]
+    assert only_dataset()["freshness"] == "fresh"
+    assert snapshot(target) == before
+
+    rewrite(source / "class-1/images/000.bin", b"new")
+    error = hostprep("stage", source, "--to", target, expect=5)["error"]
+    assert "class-0/images/added), which others could then remove" in error["message"]
 
 
 def test_a_folder_is_opened_as_in_the_source_whatever_others_put_there(

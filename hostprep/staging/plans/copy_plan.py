@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 
 from hostprep.dataclass import dataclass
+from hostprep.errors import Refused
 from hostprep.staging.batches import BATCH_FILES, Batch, pack_batches
 from hostprep.staging.model import (
     RANGE_BYTES,
@@ -54,7 +55,8 @@ class CopyPlan:
     was changed on the target (see ``keep_published``). ``digest_sum`` is the sum of their terms,
     which leaves out what was staged without verification and so makes the plan ``unverified``.
     ``make_directories`` are missing or differ; ``inodes`` are those of the directories that are
-    there, by which one is told from another that somebody moves to its place.
+    there, by which one is told from another that somebody moves to its place. ``opens`` forbids all
+    but a run that has nothing to do, see ``opening_refusal``.
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
     ``full_check``: what is published was read, and ``differing`` is what that found.
     ``sequence`` has the batches' entries in the order in which they are read, where that is not the
@@ -73,6 +75,7 @@ class CopyPlan:
     delete_directories: list[str] = field(default_factory=list)
     make_directories: list[str] = field(default_factory=list)
     inodes: dict[str, int] = field(default_factory=dict)
+    opens: Refused | None = None
     foreign: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     discard: list[str] = field(default_factory=list)

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Mapping, Set
 
 from hostprep.errors import Refused
+from hostprep.host.capabilities import knows_other_users
 from hostprep.host.mounts import mount_of, read_mounts
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan
@@ -32,19 +33,20 @@ def refuse_taken_places(plan: CopyPlan, replaced: Set[str]) -> None:
                 )
 
 
-def refuse_to_open(
+def opening_refusal(
     plan: CopyPlan,
     scan: Scan,
     recorded: Mapping[str, Recorded],
     published: TargetTree,
     published_fd: int,
-) -> None:
-    """Refuse where somebody else's directory, and what is in it, would be opened to others.
+) -> Refused | None:
+    """Return why somebody else's directory, and what is in it, may not be opened to others.
 
-    Who may write around it can have moved it to the place of one of the data set, whose mode and
-    owner it would get. One that is as it was staged was not moved there. Where the target makes
-    owners up, none is given away.
+    Whoever may write around it can have moved it to the place of one of the data set, whose mode
+    and owner it would get. One that is as it was staged was not moved there. None is given away
+    where the target makes owners up, or root has nobody to give it to.
     """
+    chowns = knows_other_users()
     strange: dict[str, str] = {}
     for path in plan.strangers:
         strange.setdefault(path.rstrip("/").rpartition("/")[0], path)
@@ -52,7 +54,7 @@ def refuse_to_open(
         wanted, found = scan.directories.get(directory), published.stat(directory)
         if wanted is None or found is None or _as_staged(recorded.get(directory), found):
             continue
-        given = _given(wanted, found)
+        given = _given(wanted, found, chowns=chowns)
         if given & 0o055:
             words, then = "is closed to others, was not staged so,", "which would be open to them"
         elif given & 0o022 and keeps_numbers(mount_of(published_fd, read_mounts())):
@@ -60,11 +62,12 @@ def refuse_to_open(
             then = "which others could then remove"
         else:
             continue
-        raise Refused(
+        return Refused(
             f"{directory or 'the data set'} on the target {words} and holds what hostprep did not"
             f" stage ({path}), {then}; nothing was changed.",
             "look at whose that is, move it away and run the same command again",
         )
+    return None
 
 
 def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
@@ -74,11 +77,11 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
     return mode == recorded.mode or f"{mode:o}" == (recorded.content or "0")
 
 
-def _given(wanted: Entry, found: Entry) -> int:
+def _given(wanted: Entry, found: Entry, *, chowns: bool) -> int:
     """Return what others may do in a directory once it is as ``wanted``, and may not now."""
     given = wanted.mode
-    if wanted.uid not in (0, found.uid):
+    if chowns and wanted.uid not in (0, found.uid):
         given |= wanted.mode >> 6
-    if wanted.gid not in (0, found.gid):
+    if chowns and wanted.gid not in (0, found.gid):
         given |= wanted.mode >> 3
     return given & ~found.mode & 0o077

@@ -32,7 +32,7 @@ from hostprep.staging.plans.copy_plan import (
 )
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.plans.links import Links
-from hostprep.staging.plans.refusing import refuse_taken_places, refuse_to_open
+from hostprep.staging.plans.refusing import opening_refusal, refuse_taken_places
 from hostprep.staging.plans.sides import Part, Sides, in_order
 from hostprep.staging.plans.standing import Looked, Lookers, as_standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
@@ -79,7 +79,7 @@ def plan_update(
         try:
             update.plan_directories(standing)
             if os.geteuid() == 0 and published_fd is not None:
-                refuse_to_open(plan, scan, update.recorded, published, published_fd)
+                plan.opens = opening_refusal(plan, scan, update.recorded, published, published_fd)
         finally:
             published.close()
             private.close()

@@ -58,7 +58,7 @@ class Staged:
                     each for each in scan.listings if each.directory not in (unreadable, *below)
                 ]
                 scan.unreadable.add(unreadable)
-            return plan_update(
+            plan = plan_update(
                 scan,
                 manifest=manifest,
                 journal=journal,
@@ -67,6 +67,9 @@ class Staged:
                 suspect=suspect,
                 observer=told,
             )
+            if plan.opens is not None and not plan.nothing_to_do:
+                raise plan.opens
+            return plan
         finally:
             manifest.close()
             journal.close()
