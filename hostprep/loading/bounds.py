@@ -11,22 +11,23 @@ from hostprep.units import MIB, format_bytes, format_count
 
 _MEMORY_SHARE = 0.5
 _SHM_SHARE = 0.8
-# Batches of a rank in shared memory that no worker has in hand any more: the one that is trained
-# on, and the next, which comes before that is let go of.
+# Batches of a rank in shared memory that no worker holds any more: the one being trained on, and
+# the next one, which arrives before that is released.
 _TAKEN_BATCHES = 2
-# What probes ask of each worker ahead; torch's own default.
+# The prefetch factor of probes; torch's own default.
 PROBE_PREFETCH = 2
-# What they ask where only so enough workers fit; torch takes no less.
+# The prefetch factor of probes if enough workers fit only with this; torch takes no less.
 LEAST_PREFETCH = 1
 _MAIN_DESCRIPTORS = 16
-# From here on a rank leaves one processor to its main process when nothing was measured.
+# From this many processors on, a rank leaves one to its main process when nothing was measured.
 _CPUS_WITH_RESERVE = 4
 _DESCRIPTORS_OF_A_WORKER = 6
 DESCRIPTORS_OF_A_TRAINING = 128
-# More than this is nobody's answer: the search does not go there.
+# No sensible answer is larger: the search does not go beyond it.
 MOST_WORKERS = 64
-# The most that the model alone may ask for beyond the processors: what no probe has confirmed may
-# be wrong by much, and idle workers cost memory. fastai's ceiling, the highest of the known rules.
+# The most workers that the model alone may recommend if that is more than the processors: what no
+# probe has confirmed may be far off, and idle workers cost memory. fastai's limit, the highest of
+# the known rules.
 MOST_UNCONFIRMED = 16
 DOCKER_SHM_BYTES = 64 * MIB
 
@@ -59,10 +60,10 @@ def bounds(
 ) -> tuple[Bound, ...]:
     """Return the most workers a rank that each resource allows, the tightest first.
 
-    ``batches`` is what an epoch has; ``worker_memory_bytes`` is what one worker was seen to hold,
-    ``main_memory_bytes`` what the process that starts them holds itself. ``distinct_workers`` is
-    how many give samples that no other one gives, None where all do. ``shared_bytes`` are those of
-    a batch that it has in /dev/shm, None where that is all of them.
+    ``batches`` is the number in an epoch; ``worker_memory_bytes`` is what one worker was seen to
+    hold, ``main_memory_bytes`` what the process that starts the workers holds itself.
+    ``distinct_workers`` is how many workers give samples that no other one gives, None if all do.
+    ``shared_bytes`` is the part of a batch that lies in /dev/shm, None if that is all of it.
     """
     found = [
         _by_memory(
@@ -89,7 +90,7 @@ def bounds(
 
 
 def _by_memory(host: HostShare, held_bytes: int, main_memory_bytes: int) -> Bound | None:
-    """Return what memory allows of workers that hold so much each; None where that is nothing."""
+    """Return how many workers fit in memory at ``held_bytes`` each; None if that is nothing."""
     if not held_bytes:
         return None
     main_bytes = host.ranks * main_memory_bytes
@@ -104,7 +105,7 @@ def _by_memory(host: HostShare, held_bytes: int, main_memory_bytes: int) -> Boun
 
 
 def _by_shared_memory(host: HostShare, shared_bytes: int, prefetch_factor: int) -> Bound | None:
-    """Return what /dev/shm allows, for batches of so much there; None where nothing is needed."""
+    """Return how many workers /dev/shm allows at that batch size; None if they need none of it."""
     if host.shm_free_bytes is None or not shared_bytes:
         return None
     in_shm = int(_SHM_SHARE * host.shm_free_bytes / host.ranks // shared_bytes)
@@ -118,7 +119,7 @@ def _by_shared_memory(host: HostShare, shared_bytes: int, prefetch_factor: int) 
 
 
 def _by_descriptors(host: HostShare, each: int, main_descriptors: int) -> Bound | None:
-    """Return what the limit of open files allows at ``each`` a worker; None without a limit."""
+    """Return what the open-files limit allows at ``each`` a worker; None without a limit."""
     if host.descriptors_limit is None:
         return None
     spare = host.descriptors_limit - main_descriptors - DESCRIPTORS_OF_A_TRAINING
@@ -130,17 +131,17 @@ def _by_descriptors(host: HostShare, each: int, main_descriptors: int) -> Bound 
 
 
 def main_descriptors(probes: Sequence[Probe]) -> int:
-    """Return the descriptors that the main process of a loader has without workers."""
+    """Return the descriptors that a loader's main process has open without workers."""
     return max((probe.main_descriptors for probe in probes[:1]), default=_MAIN_DESCRIPTORS)
 
 
 def main_memory(probes: Iterable[Probe]) -> int:
-    """Return the bytes that the main process of a loader was seen to hold; 0 where it was not."""
+    """Return the bytes that a loader's main process was seen to hold; 0 if nobody looked."""
     return max((probe.main_memory_bytes or 0 for probe in probes), default=0)
 
 
 def distinct_workers(probes: Iterable[Probe]) -> int | None:
-    """Return how many workers give samples that no other one gives, None where all of them do."""
+    """Return how many workers give samples that no other one gives, None if all of them do."""
     idle = {p.workers: p.duplicate_workers + p.idle_workers for p in probes}
     return min((workers - none for workers, none in idle.items() if none), default=None)
 
@@ -153,14 +154,16 @@ def batches_in_shm(workers: int, prefetch_factor: int) -> int:
 def descriptors_of_a_training(
     workers: int, prefetch_factor: int | None, tensors_per_batch: int = 2
 ) -> int:
-    """Return about how many descriptors a training takes; if nobody looked, of images and labels.
+    """Return about how many descriptors a training takes; by default with images and labels.
 
-    A ``prefetch_factor`` of None is that of a loader without workers.
+    A ``prefetch_factor`` of None means a loader without workers.
     """
     each = descriptors_of_a_worker(prefetch_factor or 0, tensors_per_batch)
     return DESCRIPTORS_OF_A_TRAINING + workers * each
 
 
 def descriptors_of_a_worker(prefetch_factor: int, tensors_per_batch: int) -> int:
-    """Return how many descriptors a worker takes in the main process: one a tensor on its way."""
+    """Return how many descriptors a worker takes in the main process: one for each tensor in
+    transit.
+    """
     return prefetch_factor * tensors_per_batch + _DESCRIPTORS_OF_A_WORKER

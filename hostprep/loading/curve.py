@@ -1,8 +1,8 @@
 """The rate of a loader as a function of its workers; pure arithmetic.
 
 Sources: the curve was fitted to the public grid of ternaus/imread_benchmark (five processors, ten
-decoders, 0 to 8 workers), where it predicts within 7 to 8 %, against 149 % too much for a straight
-line. Waiting follows Little's law.
+decoders, 0 to 8 workers), which it predicts within 7 to 8 %; a straight line overestimates by 149
+%. Waiting follows Little's law.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from hostprep.loading.model import SampleCost, Transport
 from hostprep.system.page_cache import lru_hit_rate
 
 KNEE = 3.5
-# Of the curve's ceiling: beyond it, further workers add less than the stop of the search.
+# Share of the curve's ceiling: beyond it, further workers add less than the gain that ends the
+# search.
 _NEARLY = 0.95
-# Of what one reader gets times their number: readers that get so much have shown no ceiling.
+# Share of one reader's rate times the number of readers: readers that get this much have shown no
+# ceiling.
 _LINEAR = 0.8
-# Of one processor: threads that took so much had each other to wait for, and not the storage.
+# Share of one processor: threads that used this much waited for each other, not for storage.
 _OWN_CPUS = 0.8
 
 
@@ -36,7 +38,7 @@ class Ceiling(StrEnum):
 class Curve:
     """Samples per second of one rank: ``alone`` without workers, ``worker`` for each, ``ceiling``.
 
-    ``ceiling_from`` tells what sets the ceiling.
+    ``ceiling_from`` says what sets the ceiling.
     """
 
     alone: float
@@ -47,8 +49,8 @@ class Curve:
     def rate(self, workers: int) -> float:
         """Return the predicted samples per second; ``((w r)^-k + C^-k)^(-1/k)``.
 
-        A single worker has nobody to share the ceiling with, and comes up to it: where one
-        processor is all there is, a second one gains nothing.
+        A single worker shares the ceiling with nobody, and reaches it: if there is only one
+        processor, a second worker gains nothing.
         """
         if workers == 0:
             return self.alone
@@ -56,7 +58,7 @@ class Curve:
         return max(one, saturating(workers * self.worker, self.ceiling))
 
     def workers_for(self, samples_per_s: float) -> int | None:
-        """Return the fewest workers that reach a rate; None where none do."""
+        """Return the fewest workers that reach a rate; None if no number does."""
         if samples_per_s >= self.ceiling:
             return None
         if samples_per_s <= self.rate(1):
@@ -73,7 +75,7 @@ class Curve:
 
 
 def saturating(linear: float, ceiling: float) -> float:
-    """Return a rate that grows like ``linear`` and bends smoothly below ``ceiling``."""
+    """Return a rate that grows like ``linear`` and levels off smoothly at ``ceiling``."""
     return float((linear**-KNEE + ceiling**-KNEE) ** (-1 / KNEE))
 
 
@@ -86,15 +88,15 @@ def curve_of(
 ) -> Curve:
     """Return the curve of one rank that may use ``capacity_cpus``.
 
-    In a worker a sample takes what it takes without workers, but batches are collated into shared
-    memory and sent: that part is the transport's, measured with ready samples, where it was.
+    In a worker a sample takes what it takes without workers, except that batches are collated into
+    shared memory and sent: that part is the transport's, measured with ready samples if it was.
     """
     work_cpu = max(cost.cpu_seconds - cost.collate_cpu_seconds, 0.0)
     sent_cpu = cost.collate_cpu_seconds if transport is None else transport.cpu_seconds
     cpu_seconds = max(work_cpu + sent_cpu, 1e-9)
     by_cpus = capacity_cpus / (cpu_seconds + cost.main_cpu_seconds)
     by_transport = math.inf if transport is None else transport.samples_per_s
-    if cost.main_seconds:  # before or after a batch has come, and meanwhile it takes no other
+    if cost.main_seconds:  # before or after a batch has come; meanwhile it takes no other
         by_transport = 1 / (1 / by_transport + cost.main_seconds)
     ceilings = {
         Ceiling.CPUS: by_cpus,
@@ -103,7 +105,7 @@ def curve_of(
     }
     lowest = min(ceilings, key=lambda each: ceilings[each])
     busy_seconds = (cost.cpu_seconds - cost.collate_cpu_seconds) + sent_cpu
-    # Under a quota of less than a processor a worker runs only that part of the time.
+    # Under a quota of less than one processor a worker runs only that share of the time.
     worker_seconds = cost.waiting_seconds + busy_seconds / min(1.0, capacity_cpus)
     return Curve(
         alone=1 / cost.seconds,
@@ -116,24 +118,26 @@ def curve_of(
 def hit_rates(cached_share: float) -> tuple[float, float]:
     """Return the lowest and the highest share of reads that a cache answers.
 
-    The lower is plain LRU under a new random order each epoch, the higher a pinned subset; the
-    kernel's page cache lies between.
+    The lowest is plain LRU with a new random order in each epoch, the highest a pinned subset; the
+    kernel's page cache lies between them.
     """
     share = min(max(cached_share, 0.0), 1.0)
     return lru_hit_rate(share), share
 
 
 def prefetch_factor(p99_over_mean: float, wanted: float | None, reached: float) -> int:
-    """Return the batches each worker prepares ahead: 2 to 4, more where batches are uneven.
+    """Return the batches each worker prepares ahead: 2 to 4, more if batches are uneven.
 
-    ``wanted`` is the rate of the consumer; unknown, it takes whatever comes.
+    ``wanted`` is the rate of the consumer; None means that it takes whatever comes.
     """
     share = 1.0 if wanted is None else min(1.0, wanted / reached)
     return min(4, max(2, math.ceil(p99_over_mean * share - 0.25) + 1))
 
 
 def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
-    """Return what a sample takes by the stages: as read now, decoded, resized and collated."""
+    """Return what a sample takes by its stages: read as the file is now, decoded, resized and
+    collated.
+    """
     read, collate = stages.stage("read_as_is"), stages.stage("collate")
     parts: tuple[Stage, ...] = (read, stages.stage("decode"), stages.stage("resize"), collate)
     seconds = sum(part.seconds for part in parts)
@@ -153,7 +157,7 @@ def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
 
 
 def storage_ceiling(stages: Stages) -> float:
-    """Return the files a second that storage gives to any number of readers; inf where unknown."""
+    """Return the files a second that storage gives to any number of readers; inf if unknown."""
     seen = stages.side_by_side
     if seen is None or seen.cpus >= _OWN_CPUS:
         return math.inf

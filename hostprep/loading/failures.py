@@ -1,4 +1,4 @@
-"""What went wrong in the measuring child, as errors with a sentence and a way out."""
+"""What went wrong in the measuring child, as errors with a sentence and a hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hostprep.system.ending import how_it_ended
 from hostprep.system.python import pip_line
 from hostprep.units import format_count, format_number
 
-# What the measuring child notes of an exception that came out of importing the user's module.
+# Marks exceptions that came out of importing the user's module, in the measuring child's notes.
 IMPORTING = "hostprep: while the module was imported"
 _TRAINS_AT_ONCE = (
     "what trains when it is imported, as an exported notebook does, goes below"
@@ -50,12 +50,12 @@ class TorchMissing(HostprepError):
 
 
 class LoaderFailed(HostprepError):
-    """The user's loader raised, hung, or took its process with it."""
+    """The user's loader raised, hung, or took its process down."""
 
     code = "loader_failed"
 
     def tell_without_workers(self, subject: Subject | None) -> None:
-        """Have the hint say what a loader that is used with workers may have missed alone."""
+        """Make the hint say what a loader made for use with workers may lack without them."""
         if subject is None or not subject.current_workers:
             return
         if any("worker_init_fn" in each for each in subject.kept) or _OF_NO_WORKER.search(
@@ -64,7 +64,7 @@ class LoaderFailed(HostprepError):
             self.hint = "; ".join(filter(None, [_DONE_WITHOUT_WORKERS, self.hint]))
 
     def tell_rate_alone(self, samples_per_s: float) -> None:
-        """Have the message say that without workers the loader gave so many samples a second."""
+        """Make the message say that without workers the loader gave that many samples a second."""
         rate = f"{format_number(samples_per_s)} samples/s"
         self.message = (
             f"{self.message.rstrip('.')}. Without workers (num_workers=0) it gave {rate}."
@@ -72,9 +72,9 @@ class LoaderFailed(HostprepError):
 
 
 class Hung(LoaderFailed):
-    """It had to be killed: it hung, or was slower than there was time for.
+    """It had to be killed: it hung, or was slower than the time allowed.
 
-    ``seen`` says what was seen, without a word on what it may come from.
+    ``seen`` says what was observed, without a guess at the cause.
     """
 
     def __init__(self, seen: str, *, first_batch_came: bool) -> None:
@@ -87,7 +87,7 @@ class Hung(LoaderFailed):
 
 
 class TooSlow(Inconclusive):
-    """Batches came, too slowly for a rate; more than ``batches_per_s`` it cannot be."""
+    """Batches came, but too slowly for a rate, which is at most ``batches_per_s``."""
 
     def __init__(self, message: str, hint: str | None, batches_per_s: float) -> None:
         super().__init__(message, hint)
@@ -95,7 +95,7 @@ class TooSlow(Inconclusive):
 
 
 class WorkersFailed(LoaderFailed):
-    """The workers failed for want of something that the host limits; fewer might not."""
+    """The workers failed for lack of something that the host limits; fewer workers might not."""
 
     code = "workers_failed"
 
@@ -105,7 +105,7 @@ class WorkersFailed(LoaderFailed):
 
 
 def refused(event: dict[str, Any]) -> HostprepError:
-    """Return the error that the child raised by itself."""
+    """Return the error that the child itself raised."""
     kinds = {kind.__name__: kind for kind in (UsageError, Inconclusive, OwnLoaderWanted)}
     if event["kind"] == "TorchMissing":
         return TorchMissing()
@@ -115,9 +115,9 @@ def refused(event: dict[str, Any]) -> HostprepError:
 
 
 def unsendable(what: str, subject: Subject) -> LoaderFailed | None:
-    """Return why no worker can be started with what was opened, None where nothing is known of it.
+    """Return why no worker can be started with what was opened, None if no reason is known.
 
-    That is for where there was no time to see a worker fail: it was only tried to pickle it.
+    For when there was no time to see a worker fail, and only pickling was tried.
     """
     if subject.start_method == "fork" or not subject.pickle_errors:
         return None
@@ -126,7 +126,7 @@ def unsendable(what: str, subject: Subject) -> LoaderFailed | None:
 
 
 def cannot_be_sent(what: str, said: str, part: str = "dataset") -> LoaderFailed:
-    """Return the error for a ``part`` of which pickle ``said`` why no worker can be given it."""
+    """Return the error for a ``part`` that cannot be sent to a worker; pickle ``said`` why."""
     return LoaderFailed(
         f"{what} cannot be sent to its workers, which start by spawn or forkserver: {said}.",
         unpicklable_cure(said, part),
@@ -134,7 +134,7 @@ def cannot_be_sent(what: str, said: str, part: str = "dataset") -> LoaderFailed:
 
 
 def step_failed(event: dict[str, Any]) -> Inconclusive:
-    """Return the error for an exception of training steps, in which the user's code has no part."""
+    """Return the error for an exception in training steps, which run none of the user's code."""
     said = essence(event["type"], event["message"])
     return Inconclusive(f"a training step failed there: {said}.", "hostprep verify; nvidia-smi")
 
@@ -155,10 +155,10 @@ def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
 
 
 def died(what: str, phase: str, status: int, stderr: str, workers: int = 0) -> LoaderFailed:
-    """Return the error for a child that ended without a word.
+    """Return the error for a child that ended without reporting anything.
 
-    Where memory runs out for workers, the kernel kills whichever is largest: that may be the
-    process that has started them, and fewer of them may be borne all the same.
+    If memory runs out because of workers, the kernel kills the largest process: that may be the one
+    that has started them, and fewer workers may still fit.
     """
     how = how_it_ended(status)
     if status == -9 and workers and phase in ("opened", "first_batch"):
@@ -178,7 +178,7 @@ def died(what: str, phase: str, status: int, stderr: str, workers: int = 0) -> L
 
 
 def lost(what: str) -> LoaderFailed:
-    """Return the error for a child that runs on and can tell nothing any more."""
+    """Return the error for a child that still runs but can no longer report."""
     return LoaderFailed(
         f"the process of {what} closed the files that it had open, hostprep's too; it was killed.",
         "let its module leave open files that are not its own: no os.closerange, no os.dup2",

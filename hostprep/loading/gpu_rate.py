@@ -1,4 +1,4 @@
-"""How many samples a second the GPU takes: as the user says, or measured where that means much."""
+"""How many samples a second the GPU takes: as the user says, or measured if that is meaningful."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGEST_BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class GpuRate:
-    """Samples a second, None where it is not known; where it is from, and what to note of it."""
+    """Samples a second, None if not known; where the figure is from, and what to note about it."""
 
     samples_per_s: float | None = None
     origin: str | None = None
@@ -28,8 +28,8 @@ def given_rate(samples_per_s: float | None) -> GpuRate:
 def measured_rate(measurer: Measurer, cost: SampleCost) -> GpuRate:
     """Return the rate of a network for images of the size that the loader gives.
 
-    It says nothing of a GPU that trains on texts, tables or small images: these networks take many
-    times as many samples. Nothing that goes wrong here is the end of the recommendation.
+    It says nothing about a GPU that trains on texts, tables or small images: such networks take
+    many times as many samples. Nothing that goes wrong here ends the recommendation.
     """
     if measurer.subject is None or not measurer.subject.cuda:
         return GpuRate()

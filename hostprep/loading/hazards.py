@@ -1,4 +1,4 @@
-"""Known ways for a loader to crash or to crawl, looked for before they happen; pure."""
+"""Known ways for a loader to crash or slow down, looked for before they happen; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostprep.units import GIB, format_bytes, format_count, format_number
 _FEW_DESCRIPTORS = 4096
 _MUCH_GROWTH_SHARE = 0.2
 _THREADS_OF_A_WORKER = 3
-# What a cure for a small /dev/shm makes of it.
+# The size that a remedy gives a small /dev/shm.
 _AMPLE_SHM_BYTES = 8 * GIB
 CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
 CURE_DESCRIPTORS = (
@@ -24,16 +24,16 @@ _CURES = {
     "memory": "fewer workers, a smaller batch, or more memory for this cgroup",
 }
 _NAMED = {"dataset": "the data set"}
-# In what pickle says of a data set: files and connections that it opened.
+# What pickle says about files and connections that a data set has opened.
 _HANDLE = re.compile(
     r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
     r"|TextIOWrapper|FileIO|Buffered(Reader|Writer|Random)"
 )
-# Whoever shares these reads right: only another process that is not forked must open its own.
+# Sharing these is safe for reading: only a process that is not forked must open its own.
 _MAPPED = re.compile(r"'(mmap\.mmap|[\w.]*safe_open)' object")
 _BEGUN = re.compile(r"'generator' object|DataLoaderIter")
-# Of a pool of threads it is the queue that it names first, from Python 3.14 on what makes its
-# workers; forked workers have none of its threads.
+# For a thread pool pickle first names its queue, from Python 3.14 on what makes its workers; forked
+# workers have none of its threads.
 _POOL = re.compile(
     r"'_queue\.SimpleQueue' object|WorkerContext\.prepare|pool objects cannot be passed"
 )
@@ -41,10 +41,10 @@ _LOCK = re.compile(r"'_thread\.\w+' object")
 
 
 def of_host(host: HostShare, descriptors_needed: int | None = None) -> tuple[Hazard, ...]:
-    """Return what of the host alone is known to break loaders.
+    """Return what is known to break loaders on such a host, whatever the loader.
 
     ``descriptors_needed`` is about what the recommended loader takes. Training and validation have
-    one each: a limit that lets two of them live is no hazard.
+    one each: a limit that suffices for two of them is no hazard.
     """
     found = []
     if host.shm_size_bytes is None:
@@ -89,9 +89,10 @@ def of_host(host: HostShare, descriptors_needed: int | None = None) -> tuple[Haz
 
 
 def larger_shm(host: HostShare) -> str:
-    """Return what makes /dev/shm larger, or has less wanted of it where it is large already.
+    """Return how to enlarge /dev/shm or, if it is already large, how to need less of it.
 
-    A size of ours would make that one smaller, and how much RAM it may take nobody knows here.
+    A size of hostprep's choice would shrink a large one, and how much RAM it may take is not known
+    here.
     """
     size = host.shm_size_bytes
     if size is None or size < _AMPLE_SHM_BYTES:
@@ -109,12 +110,12 @@ def larger_shm(host: HostShare) -> str:
 
 
 def of_bounds(host: HostShare, wanted: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
-    """Return which resources would not have borne the number of workers that the work wants."""
+    """Return which resources would not suffice for the number of workers that the work needs."""
     return _short(host, "short", f"{format_count(wanted, 'worker')} would need", wanted, bounds)
 
 
 def of_setting(host: HostShare, subject: Subject, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
-    """Return which resources do not bear what the loader is set to now.
+    """Return which resources do not suffice for the loader's present settings.
 
     ``bounds`` are those at its own prefetch factor.
     """
@@ -140,7 +141,7 @@ def _short(
 
 
 def of_subject(subject: Subject) -> tuple[Hazard, ...]:
-    """Return what of the loader itself is known to break or to slow down workers."""
+    """Return what is known of the loader itself to break or slow down workers."""
     found = []
     for part, error in subject.pickle_errors.items():
         shared = (
@@ -169,9 +170,9 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
 
 
 def unpicklable_cure(error: str, part: str) -> str:
-    """Return what to do about what cannot be pickled, by what pickle says of it.
+    """Return what to do about something that cannot be pickled, going by pickle's message.
 
-    ``part`` is the argument of a DataLoader that it is.
+    ``part`` is the DataLoader argument concerned.
     """
     call = "__getitem__" if part == "dataset" else part
     init = "" if part == "worker_init_fn" else ", or in worker_init_fn"
@@ -209,7 +210,7 @@ def unpicklable_cure(error: str, part: str) -> str:
 def of_probes(
     host: HostShare, probes: Iterable[Probe], failed: Iterable[FailedProbe], length: int | None
 ) -> tuple[Hazard, ...]:
-    """Return what the real workers showed; ``length`` is of an epoch, in samples, if known."""
+    """Return what real workers showed; ``length`` is an epoch's samples, if known."""
     found = {}
     for failure in failed:
         found["workers_failed"] = Hazard(
@@ -259,8 +260,8 @@ def of_probes(
 def much_growth(host: HostShare, probe: Probe, length: int) -> float | None:
     """Return the bytes by which all workers grow in ``length`` samples, None if that is not much.
 
-    By the samples that they made meanwhile: another number of workers, or one that nothing
-    disturbs, takes another time for an epoch, and keeps of it the same.
+    Counted by the samples made meanwhile, not by time: with another number of workers, or
+    undisturbed, an epoch takes a different time, but the workers keep as much of it.
     """
     growth = (probe.worker_growth_bytes_per_s or 0.0) * probe.workers / probe.samples_per_s
     grown_bytes = growth * length

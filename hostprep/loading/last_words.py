@@ -1,4 +1,4 @@
-"""What the user's code said when it failed: the exception in a line, and where it was raised."""
+"""What the user's code said when it failed: the exception in one line, and where it was raised."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sysconfig
 
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
-# As `warnings` prints one: where, what, and the line of the source below it.
+# As `warnings` prints one: where, what, and below it the line of source.
 _WARNING = re.compile(r"^\S.*:\d+: \w*Warning: .*\n(?:  \S.*\n?)?", re.M)
 
 
 def essence(kind: str, text: str) -> str:
-    """Return an exception in one line: of one that a worker passed on, the worker's own."""
+    """Return an exception in one line; if a worker passed one on, the worker's own."""
     lines = [line.strip() for line in own_words(text).splitlines() if line.strip()]
     first = lines[0] if lines else ""
-    if first.endswith(":"):  # DALI's quote the pipeline below that, and end with what is wrong
+    if first.endswith(":"):  # DALI quotes the pipeline below it, then says what is wrong
         last = max(number for number, line in enumerate(lines) if line.endswith(":"))
         first = " ".join([first, *lines[last + 1 : last + 2]])
     if not is_workers(text):
@@ -30,19 +30,19 @@ def is_workers(text: str) -> bool:
 
 
 def own_words(text: str) -> str:
-    """Return what an exception says: of a worker's, which comes with its traceback, its end."""
+    """Return what an exception says; a worker's comes with a traceback, after which it stands."""
     if not is_workers(text):
         return text
     lines = text.splitlines()
     last_frame = max((n for n, line in enumerate(lines) if line.startswith('  File "')), default=0)
     after = lines[last_frame + 1 :]
-    # Below a frame come the lines of code that it quotes, indented as nothing after them.
+    # Below a frame are the indented lines of code that it quotes; nothing after them is indented.
     words = itertools.dropwhile(lambda line: line.startswith("  "), after)
     return "\n".join(words)
 
 
 def where(trace: str) -> str | None:
-    """Return the place in the user's code: the last frame that is no framework's, nor ours."""
+    """Return the place in the user's code: the last frame outside the frameworks and hostprep."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
     outside = [
         f"{path}:{line}"
@@ -53,6 +53,6 @@ def where(trace: str) -> str | None:
 
 
 def last_line(stderr: str) -> str:
-    """Return what was said last, "" where that is nothing; warnings are no reason to end."""
+    """Return the last line of stderr, "" if there is none; warnings are no reason to end."""
     lines = _WARNING.sub("", stderr).strip().splitlines()
     return lines[-1].strip()[-300:] if lines else ""

@@ -1,4 +1,4 @@
-"""What is known of a loader, and of the host that it runs on; no code that measures or decides."""
+"""What is known of a loader and of its host; no code that measures or decides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hostprep.dataclass import dataclass
 
 
 class Binding(StrEnum):
-    """What limits the rate. ``GPU`` means that the loader is enough."""
+    """What limits the rate. ``GPU`` means that the loader suffices."""
 
     GPU = "gpu"
     READ = "read"
@@ -30,12 +30,12 @@ class Binding(StrEnum):
 
 
 class Batching(StrEnum):
-    """Who makes the batches, which tells how many samples a batch holds.
+    """Who makes the batches, which determines how many samples a batch holds.
 
-    ``SIZE`` is so many samples each. ``BATCH_SAMPLER`` is one of the user's own. Without automatic
-    batching (``batch_size=None``), ``SAMPLER`` yields lists of indices, of each of which the data
-    set makes a batch; for ``DATASET`` what it returns for an index, or streams, is taken for a
-    batch as it is.
+    ``SIZE``: each has the same number of samples. ``BATCH_SAMPLER``: a batch sampler of the user's
+    own makes them. Without automatic batching (``batch_size=None``), ``SAMPLER`` means that the
+    sampler yields lists of indices, and the data set makes a batch of each; ``DATASET`` means that
+    whatever the data set returns for an index, or streams, is taken for a batch as it is.
     """
 
     SIZE = "size"
@@ -48,12 +48,12 @@ class Batching(StrEnum):
 class HostShare:
     """What the host gives to all ranks together, and how many ranks share it.
 
-    ``capacity_cpus`` is processor time per second of time: the quota, or the processors that
-    affinity allows, of which a second thread of the same core counts a part. ``start_cpus`` is
-    what they all may count on at first: physical cores, or the quota if less. ``shm_size_bytes`` is
-    None where nothing is mounted on /dev/shm, and 0 where that has no limit. ``cache_bytes`` is
-    what the page cache may hold: more than ``memory_available_bytes`` under a commit limit.
-    ``gpus`` are NVIDIA's that may be used here, whatever the torch is that runs hostprep.
+    ``capacity_cpus`` is processor time per second of time: the quota, or the processors that the
+    affinity allows, with a second thread of the same core counted in part. ``start_cpus`` is what
+    all of them may count on at first: physical cores, or the quota if less. ``shm_size_bytes`` is
+    None if nothing is mounted on /dev/shm, and 0 if that has no limit. ``cache_bytes`` is what the
+    page cache may hold: more than ``memory_available_bytes`` under a commit limit. ``gpus`` counts
+    the NVIDIA GPUs that may be used here, whichever torch runs hostprep.
     """
 
     ranks: int
@@ -80,7 +80,7 @@ class HostShare:
 
     @property
     def processors_per_rank(self) -> float:
-        """The most processors that a rank can keep busy, each thread of a core counted in full."""
+        """The most processors that a rank can keep busy, each hardware thread counted in full."""
         quota = math.inf if self.quota_cpus is None else self.quota_cpus
         return min(self.affinity_cpus, quota) / self.ranks
 
@@ -88,8 +88,8 @@ class HostShare:
     def measured_cpus(self) -> int:
         """How many processors the loader of one rank is pinned to while it is measured.
 
-        A process can only be pinned to whole ones: of several ranks that is less than the share, or
-        more of a share below one.
+        A process can only be pinned to whole processors: with several ranks these are fewer than
+        the rank's share, or more if the share is below one.
         """
         if self.ranks == 1:
             return self.affinity_cpus
@@ -98,19 +98,19 @@ class HostShare:
 
 @dataclass(frozen=True, slots=True)
 class SampleCost:
-    """What a sample takes in the main process, without workers, per sample unless it says batch.
+    """What a sample takes in the main process, without workers; per sample unless it says batch.
 
-    ``seconds`` is as it was; the others are with torch on one thread, as in a worker, where it
-    took ``worker_seconds``; as it was, where there was no time for more.
-    ``waiting_seconds`` is time that no processor was wanted: storage, network, sleep.
-    ``batch_p99_over_mean`` tells how uneven the batches are; ``batch_size`` is their mean where
-    they differ. ``shared_bytes`` are those of ``sample_bytes`` that workers hand over in /dev/shm,
-    None where that is all of them. ``image_side`` is that of square images as large as those in a
-    batch, in pixels, None where there are none. ``rows`` is how many rows of a batch a sample
-    becomes, None where nobody can tell; ``rows_within`` those that each sample has by itself, where
-    it looks like a batch. ``main_seconds`` and ``main_cpu_seconds`` are what a
-    DataLoader class of somebody's own does with a sample besides, in the main process, whatever
-    the workers: in ``seconds`` alone they are counted as well.
+    ``seconds`` is as measured; the others are with torch on one thread, as in a worker, where a
+    sample took ``worker_seconds``, or as measured, if there was no time for more.
+    ``waiting_seconds`` is time in which no processor was wanted: storage, network, sleep.
+    ``batch_p99_over_mean`` says how uneven the batches are; ``batch_size`` is their mean size if
+    they differ. ``shared_bytes`` are those of ``sample_bytes`` that workers pass on in /dev/shm,
+    None if that is all of them. ``image_side`` is the side in pixels of square images as large as
+    those in a batch, None if there are none. ``rows`` is how many rows of a batch a sample becomes,
+    None if nobody can tell; ``rows_within`` is how many rows each sample itself has, if it looks
+    like a batch. ``main_seconds`` and ``main_cpu_seconds`` are what a user's DataLoader class adds
+    for each sample in the main process, whatever the workers: of the others only ``seconds``
+    includes them.
     """
 
     batch_size: int
@@ -137,14 +137,14 @@ class SampleCost:
 
     @property
     def shared_batch_bytes(self) -> int:
-        """Return the bytes of a batch that are in /dev/shm when a worker hands it over."""
+        """Return the bytes of a batch that are in /dev/shm when a worker passes it on."""
         shared = self.sample_bytes if self.shared_bytes is None else self.shared_bytes
         return shared * self.batch_size
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """What handing ready batches from workers to the main process costs: the host's ceiling.
+    """What passing ready batches from workers to the main process costs: the host's ceiling.
 
     ``worker_memory_bytes`` is what a worker held that makes no samples of its own.
     ``relative_error`` is that of the rate.
@@ -162,21 +162,19 @@ class Probe:
     """One real DataLoader, timed in a process of its own.
 
     ``samples_per_s`` is what the clock said. ``undisturbed_samples_per_s`` is what it would have
-    been, had other programs not taken processor time meanwhile, and had a rank that is measured on
-    more processors than are its share used no more than these: else the same.
-    ``others_cpus`` is what they took. More than they took before the probe began, in
-    ``others_before_cpus``, they took on its behalf, as a file server does.
-    ``relative_error`` is the standard error of the mean of its rounds. ``own_cpus``, ``main_cpus``
-    and ``runnable_cpus`` are processors' worth of time used by all its processes, used by the main
-    one, and used or waited for. ``discarded_batches`` came before the clock was started.
-    ``once_seconds`` is what it took until then beside making these: starting, and what is opened or
-    read only once. ``warming`` tells that it still got faster when time was over.
-    ``main_memory_bytes`` is what the main process holds where it makes the samples itself,
-    ``worker_memory_bytes`` what a worker holds that it does not share. ``duplicate_workers`` gave
-    the same batches as another worker, ``idle_workers`` gave none, and of ``untold_workers`` their
-    batches do not tell. ``own_way``: the code with which the loader's own class goes through its
-    batches had its part in it.
-    ``seen_before`` tells that the data set was too short for fresh samples.
+    been if other programs had not used processor time meanwhile, and if a rank that was measured on
+    more processors than its share had used only its share; otherwise the same. ``others_cpus`` is
+    what other programs used. What exceeds ``others_before_cpus``, their use before the probe began,
+    they used on its behalf, as a file server does. ``relative_error`` is the standard error of the
+    mean of its rounds. ``own_cpus``, ``main_cpus`` and ``runnable_cpus`` are the processors used by
+    all its processes, used by the main one, and used or waited for. ``discarded_batches`` came
+    before the clock started. ``once_seconds`` is what it took until then apart from making these:
+    starting, and what is opened or read only once. ``warming``: it was still getting faster when
+    time was over. ``main_memory_bytes`` is what the main process holds if it makes the samples
+    itself, ``worker_memory_bytes`` what a worker holds unshared. ``duplicate_workers`` gave the
+    same batches as another worker, ``idle_workers`` gave none, and the batches of
+    ``untold_workers`` do not tell. ``own_way``: the loader class's own code for iterating over
+    batches took part. ``seen_before``: the data set was too short for fresh samples.
     """
 
     workers: int
@@ -214,7 +212,7 @@ class Probe:
 
     @property
     def error(self) -> float:
-        """How far off ``undisturbed_samples_per_s`` may be: it covers what the clock said."""
+        """The relative error of ``undisturbed_samples_per_s``: it covers what the clock said."""
         return max(self.relative_error, 1 - self.samples_per_s / self.undisturbed_samples_per_s)
 
 
@@ -222,9 +220,9 @@ class Probe:
 class Pipeline:
     """An iterable that is no DataLoader, timed as it is.
 
-    ``counted`` says why an item counts as ``rows`` samples. ``maker`` is whose pipeline it is,
-    where that is known: tf.data, DALI; ``goes_over`` names what of it is a DataLoader. ``own_cpus``
-    are the processors that it kept busy in all, ``others_cpus`` those that other programs did.
+    ``counted`` says why an item counts as ``rows`` samples. ``maker`` says whose pipeline it is, if
+    known: tf.data, DALI; ``goes_over`` names its attribute that is a DataLoader. ``own_cpus`` are
+    the processors that it kept busy in all, ``others_cpus`` those that other programs kept busy.
     """
 
     samples_per_s: float
@@ -239,7 +237,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class FailedProbe:
-    """A probe whose workers could not do their work for a reason that the host sets."""
+    """A probe whose workers could not do their work because of one of the host's limits."""
 
     workers: int
     binding: Binding
@@ -250,16 +248,15 @@ class FailedProbe:
 class Subject:
     """What is to be loaded, as found when it was opened.
 
-    ``kind`` is ``dataset``, ``dataloader``, ``stream`` (an IterableDataset) or ``iterable``, of
-    which only time can be taken. ``length`` counts the samples of an epoch, None where it has none.
-    ``batch_size`` is None until it is measured where ``batching`` is not by size.
-    ``pickle_errors`` says of the data set and each function of it (``dataset``, ``collate_fn``,
-    ``worker_init_fn``) that cannot be sent to a spawned process why. ``current_*`` is what a
-    DataLoader had; what workers take is None where it had none. ``kept`` is what else it was given,
-    as words of a call, ``kept_with_workers`` what of it only workers take. ``own_class`` names the
-    class of a DataLoader that is not torch's, and ``own_iteration`` tells that this one goes
-    through its batches in its own way; ``own_way_problem``, why what it does there could not be
-    timed.
+    ``kind`` is ``dataset``, ``dataloader``, ``stream`` (an IterableDataset) or ``iterable``, which
+    can only be timed. ``length`` counts the samples of an epoch, None if it has none.
+    ``batch_size`` is None until it is measured if ``batching`` is not by size. ``pickle_errors``
+    says why parts (``dataset``, ``collate_fn``, ``worker_init_fn``) cannot be sent to a spawned
+    process. ``current_*`` are a DataLoader's present settings; those that only apply with workers
+    are None if it had none. ``kept`` is what else it was given, as arguments of a call,
+    ``kept_with_workers`` those that need workers. ``own_class`` names the class of a DataLoader if
+    it is not torch's, and ``own_iteration`` says whether that class iterates over its batches in
+    its own way; ``own_way_problem`` says why that could not be timed.
     """
 
     kind: str
@@ -287,5 +284,5 @@ class Subject:
 
     @property
     def prefetch_now(self) -> int:
-        """Return how many batches each worker prepares ahead as it is set now."""
+        """Return how many batches each worker prepares ahead with the present settings."""
         return self.current_prefetch or 2  # torch's default

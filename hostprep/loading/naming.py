@@ -1,4 +1,4 @@
-"""How a loader is named, by its user and in sentences; pure: it is judged before any child."""
+"""How the user and sentences name a loader; pure: names are checked before any child starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWN_LOADER = "hostprep recommend --loader MODULE:NAME"
 class OwnLoaderWanted(Inconclusive):
     """The files alone do not tell what a sample is: only the user's own loader does.
 
-    Whoever asks again about the files hears the same.
+    Asking again about the files gives the same answer.
     """
 
 
@@ -57,7 +57,7 @@ def parts_of(spec: str) -> tuple[str, str]:
 
 
 def _instead(spec: str) -> str:
-    """Return what is meant by a file's path: relative to here, or to a folder that is named."""
+    """Return the name meant by a file's path: relative to here, or to a folder that it names."""
     path, _, name = spec.partition(":")
     path = os.path.normpath(path).removesuffix(".py")
     folder = ""

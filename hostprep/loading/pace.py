@@ -1,4 +1,4 @@
-"""How long a probe takes, and with how many workers there is time for one."""
+"""How long a probe takes, and for how many workers there is time."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Probe
 from hostprep.loading.rounds import discarded_batches, least_batches
 
-# How many times longer than likely a probe may take.
+# How many times as long as is likely a probe may take.
 _NEWS = 3.0
-# Of the time left: what a leap to many workers may take, as it may come to nothing, and the rest is
-# for fewer workers then.
+# Share of the time left that a leap to many workers may take: it may come to nothing, and the rest
+# is then for fewer workers.
 _FIRST_SHARE = 0.5
 _LEAST_PATIENCE_SECONDS = 4.0
 _LEAP = 8
-# So few are never in each other's way for long.
+# So few workers never block each other for long.
 _FEW = 4
-# Of the batches that are discarded: those of many workers come in bursts.
+# Factor for discarded batches: those of many workers come in bursts.
 _UNEVEN = 1.3
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What is known of how fast probes are; ``probes`` are those made so far.
+    """What is known about the speed of probes; ``probes`` are those made so far.
 
-    ``ceiling`` is what those gave at most, in samples a second, that were too slow to be timed,
+    ``ceiling`` is the highest rate, in samples a second, of those that were too slow to be timed,
     beside the programs that run here.
     """
 
@@ -47,29 +47,29 @@ class Pace:
         return not any(probe.workers for probe in self.probes)
 
     def is_leap(self, workers: int) -> bool:
-        """Whether no probe with even an eighth as many has succeeded yet: fewer tell little."""
+        """Whether no probe with even an eighth as many has succeeded yet: fewer say little."""
         return not any(probe.workers and _LEAP * probe.workers >= workers for probe in self.probes)
 
     def limit_seconds(self, workers: int) -> float | None:
-        """Return how long a probe may take; None where there is no time for it."""
+        """Return how long a probe may take; None if there is no time for it."""
         left, needed = self.measurer.left(), self.likely_seconds(workers)
         if left < needed + self.measurer.opening_seconds:
             return None
-        # A rate that is a third of the likely one would be news, and takes so much longer.
+        # A rate of a third of the likely one would be news, and would take three times as long.
         once = self.once_seconds()
         limit = once + _NEWS * (needed - once)
         if not self.is_leap(workers):
             return limit
-        # Workers that hang are waited for until they have started, and for the grace.
+        # Workers that hang are waited for until they have started, and for the grace period.
         waited = self.measurer.starting_seconds(workers) + GRACE_SECONDS
         return min(limit, max(needed, _FIRST_SHARE * left - waited))
 
     def first_batch_seconds(self, workers: int) -> float:
         """Return how long to wait for the first batch of a leap to many workers.
 
-        All of them make theirs at the same time. Where they wait for the same arm, the last one's
-        is ready when all are, and the time that this takes is better spent on fewer. These have as
-        long as their whole probe: what only workers do before they begin is not known yet.
+        All of them make theirs at the same time. If they wait for the same disk arm, the last one's
+        is ready only when all are, and that time is better spent on fewer workers. Few workers have
+        as long as their whole probe: what workers do only before they begin is not known yet.
         """
         if not self.is_leap(workers) or workers <= _FEW:
             return math.inf
@@ -79,9 +79,9 @@ class Pace:
         return max(_LEAST_PATIENCE_SECONDS, self.once_seconds() + _NEWS * batches_seconds)
 
     def once_seconds(self) -> float:
-        """Return what processes were seen to take before their rate was steady, beside batches.
+        """Return what processes were seen to take before their rate was steady, apart from batches.
 
-        Files are opened then, and connections made.
+        In that time files are opened, and connections made.
         """
         return max(map(self._once_seconds, self.probes), default=0.0)
 
@@ -93,7 +93,7 @@ class Pace:
         return max(0.0, max(first, probe.once_seconds) - starting)
 
     def affordable(self) -> int:
-        """Return how many workers a third of the time left suffices for, if they do not help."""
+        """Return for how many workers a third of the time left is enough, if they do not help."""
         seconds = self.measurer.left() / 3 - self.measurer.opening_seconds
         workers = 1
         while self._seconds(2 * workers, self.curve.alone) <= seconds:
@@ -103,8 +103,8 @@ class Pace:
     def affordable_at_first(self) -> int:
         """Return the most workers whose probe leaves time for fewer, should it come to nothing.
 
-        As many as the model alone may ask for have all the time: where it suffices for one probe,
-        that is of them, or of as many as there is time for.
+        Up to the number that the model alone may ask for, the probe may take all the time: if it
+        suffices for one probe only, that is of this number, or of as many as there is time for.
         """
         left, opening = self.measurer.left(), self.measurer.opening_seconds
         for workers in range(MOST_WORKERS, 1, -1):
@@ -114,11 +114,11 @@ class Pace:
         return 1
 
     def likely_seconds(self, workers: int) -> float:
-        """Return how long a probe takes where ``likely_rate`` is true."""
+        """Return how long a probe takes if ``likely_rate`` is right."""
         return self._seconds(workers, self.likely_rate(workers))
 
     def likely_rate(self, workers: int, *, alone: bool = False) -> float:
-        """Return what the model says, or less where probes have shown that it says too much.
+        """Return the model's rate, or less if probes have shown that to be too much.
 
         Beside the programs that run here, or ``alone``, as the rates of points are.
         """

@@ -1,4 +1,4 @@
-"""What the user's code raised in the measuring child, as an error with a sentence and a way out."""
+"""What the user's code raised in the measuring child, as an error with a sentence and a hint."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hostprep.units import format_count
 _CUDA_ABSENT = re.compile(
     r"not compiled with CUDA|No NVIDIA driver|no NVIDIA driver|No CUDA GPUs|CUDA driver version|"
     r"torch\.cuda\.is_available\(\) is False|no CUDA-capable device|libcuda\.so|"
-    # What a torch without CUDA says where it does not say so itself.
+    # What a torch without CUDA says if it does not say so itself.
     r"has no attribute '_cuda_|requires CUDA support|without CUDA support|without ATen_cuda|"
     r"dummy base class|Cannot access accelerator device when none|"
     r"GPU DALI pipeline while CUDA is not available"
 )
 _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
 _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
-# Not every "No space left on device": the loader may write to a disk of its own.
+# Not every "No space left on device": the loader may write to another disk.
 _SHARED_MEMORY = re.compile(r"Bus error|shared memory|(?<![\w.-])/torch_\d+_\d+", re.I)
-# However large it is and however few the workers are.
+# However large it is, and however few the workers are.
 _CLOSED_SHARED_MEMORY = re.compile(
     r"shared memory object </torch_.*: (Operation not permitted|Permission denied|Read-only file)"
 )
@@ -37,11 +37,11 @@ _OPEN_SHARED_MEMORY = (
     " profile or an AppArmor rule is in the way"
 )
 _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
-# Not every "Resource temporarily unavailable": a socket of the loader's own says so, too.
+# Not every "Resource temporarily unavailable": the loader's own sockets may report it, too.
 _NO_PROCESS = re.compile(
     r"\A\[Errno 11\] Resource temporarily unavailable\Z|can't start new thread"
 )
-_NO_THREAD = "pthread_create failed"  # OpenBLAS, which interrupts the program then
+_NO_THREAD = "pthread_create failed"  # OpenBLAS, which then interrupts the program
 _ENDED = "exited unexpectedly"
 _CHILDREN = "daemonic processes are not allowed to have children"
 _NO_CHILDREN = (
@@ -80,7 +80,7 @@ _NOT_SET_UP = (
     " that calls its setup('fit') and returns its train_dataloader()"
 )
 _COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
-# What sys.exit was given, where that is no sentence.
+# An argument of sys.exit that is not a sentence.
 _NO_WORDS = re.compile(r"\A(-?\d*|None)\Z")
 _WITHOUT_ARGUMENTS = (
     "it is opened without a command line: name a function that needs none, in a module that reads"
@@ -105,10 +105,10 @@ _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
 def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> HostprepError:
     """Return the error for an exception of the user's code, or of torch on its behalf.
 
-    ``stderr`` is what the process and its workers said besides.
+    ``stderr`` is what the process and its workers printed.
     """
     said = _said(event, stderr)
-    # What a traceback quotes of anybody's code says nothing.
+    # Code quoted in a traceback says nothing.
     text = "\n".join([said, *map(own_words, [event["message"], *event["causes"]])])
     if _CUDA_FORKED.search(text):
         return LoaderFailed(
@@ -144,13 +144,13 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
 
 
 def _said(event: dict[str, Any], stderr: str) -> str:
-    """Return in a line what an exception says, or who ended the process."""
+    """Return in one line what an exception says, or what ended the process."""
     said = essence(event["type"], event["message"])
     ends = event["type"] in ("SystemExit", "KeyboardInterrupt")
     if ends and _NO_WORDS.match(event["message"]) and (last := last_line(stderr)):
-        # Whoever ends the program has said why, as argparse of arguments that are missing.
+        # Code that ends the program has printed why, as argparse does about missing arguments.
         said = f"{said}: {last}"
-    # Of a worker that was killed torch says so only in the cause of the error that it raises.
+    # That a worker was killed, torch says only in the cause of the error that it raises.
     if _ENDED in said and (by := next(filter(_KILLED.search, event["causes"]), None)):
         said = essence(event["type"], by)
     return said
@@ -159,11 +159,11 @@ def _said(event: dict[str, Any], stderr: str) -> str:
 def _held_back(
     event: dict[str, Any], workers: str, said: str, text: str, stderr: str
 ) -> LoaderFailed | None:
-    """Return the error for ``workers`` that the host does not allow, None where it is no such."""
+    """Return the error for ``workers`` stopped by one of the host's limits, None if it is none."""
     if _NO_ROOM.search(event["message"]):
-        # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
+        # A queue or a semaphore of torch's own; an error from a worker's own writing says "Caught".
         text = f"{text}\nshared memory"
-    # A worker that cannot start the thread that hands its batches over only prints why.
+    # A worker that cannot start the thread that passes its batches on only prints why.
     printed = stderr[-_LAST_WORDS:] if _ENDED in event["message"] else ""
     if _NO_PROCESS.search(event["message"]) or _NO_PROCESS.search(printed):
         why = "failed, as no more processes or threads may be started"
@@ -171,7 +171,7 @@ def _held_back(
     if _CLOSED_SHARED_MEMORY.search(text):
         why = "failed, as no shared memory may be made here"
         return LoaderFailed(f"{workers} {why}: {said}.", _OPEN_SHARED_MEMORY)
-    # Descriptors first: where they are used up, torch speaks of shared memory, too.
+    # Descriptors first: if they are used up, torch also mentions shared memory.
     for pattern, binding in (
         (_DESCRIPTORS, Binding.DESCRIPTORS),
         (_SHARED_MEMORY, Binding.SHARED_MEMORY),
@@ -185,7 +185,7 @@ def _held_back(
 def _batch_cure(
     event: dict[str, Any], workers: int, said: str, text: str, stderr: str
 ) -> str | None:
-    """Return what helps where a batch could not be made, or the place in the user's code."""
+    """Return what helps if a batch could not be made, or the place in the user's code."""
     if _NO_PROCESS.search(said) or _NO_THREAD in stderr:
         return CURE_PROCESSES
     if workers and _WANTS_NONE.search(text):
@@ -199,7 +199,7 @@ def _batch_cure(
 
 
 def _opening_cure(what: str, kind: str, said: str) -> str | None:
-    """Return what helps where a loader works in a training and not by itself."""
+    """Return what helps if a loader works in a training but not by itself."""
     if kind == "SystemExit" and _COMMAND_LINE.search(said):
         return _WITHOUT_ARGUMENTS
     if kind == "AttributeError" and what.endswith("_dataloader"):

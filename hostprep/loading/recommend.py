@@ -1,4 +1,4 @@
-"""Recommending: from the host alone, from files, or from the user's own loader."""
+"""Recommendations: from the host alone, from files, or from the user's own loader."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _STAGES_SHARE = 0.12
 # many workers, short enough for eight probes.
 _WINDOW_SHARE = 0.05
 _WINDOW_SECONDS = (0.8, 2.5)
-# The most time of --compare: that of so many probes, which mostly take less, and of their starts.
-# Four without workers, and ten in four rounds, which would be all of them undecided after two.
+# The time limit of --compare: that many probes, which mostly take less, with their starts. Four
+# without workers, and ten competitors in four rounds, if all are undecided after two.
 _MOST_COMPARED, _COMPARED_SECONDS = 44, 8.0
 _OTHER_PICTURE = (
     "resizing by opencv (INTER_LINEAR) looks at four pixels for each, by pillow at all that become"
@@ -81,9 +81,9 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
 
 
 def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer) -> Report:
-    """Measure a data set's files, and confirm with real DataLoaders where torch is installed.
+    """Measure a data set's files, and confirm with real DataLoaders if torch is installed.
 
-    Raises ``UsageError`` where ``directory`` is none, ``Inconclusive`` where it has no samples.
+    Raises ``UsageError`` if ``directory`` is no directory, ``Inconclusive`` if it has no samples.
     """
     began = time.monotonic()
     observer.note(f"listing {directory}")
@@ -96,7 +96,7 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
         run.listing, run.undecoded = listing, undecoded
         batch_size = wish.batch_size or DEFAULT_BATCH
         torch = importlib.util.find_spec("torch") is not None
-        # With loaders that only read, the answer would be about something else than what is asked.
+        # Timing loaders that only read would answer a different question.
         loaders = wish.measure and torch and undecoded is None
         _time_stages(run, files, batch_size, needed=not loaders)
         if loaders:
@@ -114,11 +114,11 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
 
 
 def _measure(run: Run, batch_size: int) -> None:
-    """Measure with real DataLoaders; where not one batch came in time the stages speak."""
+    """Measure with real DataLoaders; if not a single batch came in time, use the stages."""
     try:
         run.measure()
     except (Hung, Inconclusive) as error:
-        # It was opened, and so has samples enough.
+        # It was opened, so it has enough samples.
         if run.cost is not None or run.stages is None or run.measurer.subject is None:
             raise
         seen = error.seen if isinstance(error, Hung) else error.message.rstrip(".")
@@ -129,10 +129,10 @@ def _measure(run: Run, batch_size: int) -> None:
 def from_loader(name: str, host: HostShare, wish: Wish, observer: Observer) -> Report:
     """Measure the user's own loader, ``MODULE:NAME``, in fresh processes.
 
-    Raises ``LoaderFailed`` where it raises or hangs, ``Inconclusive`` where it is too short to be
-    timed or needs a GPU that is not here, ``UsageError`` where there is no such thing.
+    Raises ``LoaderFailed`` if it raises or hangs, ``Inconclusive`` if it is too short to be timed
+    or needs a GPU that is not here, ``UsageError`` if it does not exist.
     """
-    parts_of(name)  # what cannot be one is no reason to begin
+    parts_of(name)  # a malformed name is no reason to begin
     began = time.monotonic()
     run = Run(_measurer({"loader": name}, name, host, wish, observer, began), wish, began)
     run.measure()
@@ -142,7 +142,7 @@ def from_loader(name: str, host: HostShare, wish: Wish, observer: Observer) -> R
 
 
 def _check_sendable(run: Run, report: Report) -> None:
-    """Raise where workers are asked for that were not tried, and would fail when they start."""
+    """Raise if the recommended workers were not tried and would fail when they start."""
     made, subject = report.recommendation, run.measurer.subject
     if subject is None or not made.num_workers or made.confirmed:
         return
@@ -205,7 +205,7 @@ def _measurer(
 
 
 def _left_out(listing: Listing) -> list[str]:
-    """Return, in sentences, which files below the directory are no samples here."""
+    """Return, in sentences, which files below the directory do not count as samples."""
     notes = [] if listing.whole else ["the directory is large: not all of its files were listed"]
     if listing.others:
         notes.append(f"left out, as of other kinds: {format_count(listing.others, 'file')}")
@@ -216,19 +216,19 @@ def _left_out(listing: Listing) -> list[str]:
 
 
 def _how_to_read(listing: Listing, undecoded: Undecoded | None) -> tuple[str, str | None]:
-    """Return the kind to treat the files as, and the decoder, None where there is none to use."""
+    """Return the kind to treat the files as, and the decoder, None if none is used."""
     if undecoded is not None:
         return "bytes", None
     return listing.kind, _fitting(listing)[0] if listing.kind == "image" else None
 
 
 def _fitting(listing: Listing) -> list[str]:
-    """Return the decoders here that can decode such images."""
+    """Return the installed decoders that can decode such images."""
     return [name for name in decoders.installed() if listing.jpeg or name != "simplejpeg"]
 
 
 def _undecoded(listing: Listing) -> Undecoded | None:
-    """Return what is missing here to make samples of the files, None where nothing is."""
+    """Return what is missing here to make samples of the files, None if nothing is."""
     if listing.kind == "bytes":
         why = "what is made of them only your own code knows"
         return Undecoded("files of this kind are not decoded", why, OWN_LOADER)
@@ -242,7 +242,7 @@ def _undecoded(listing: Listing) -> Undecoded | None:
     modules = (decoders.MODULES[name] for name in ("pillow", "opencv"))
     if not numpy and any(map(importlib.util.find_spec, modules)):
         return Undecoded(what, "numpy is not installed", pip_line("numpy"))
-    # One of the two does, and Pillow is the smaller, and what torchvision's data sets use.
+    # Either suffices, and Pillow is the smaller one, and what torchvision's data sets use.
     why = "neither Pillow nor OpenCV is installed"
     return Undecoded(what, why, pip_line("numpy", "pillow"))
 
@@ -250,7 +250,7 @@ def _undecoded(listing: Listing) -> Undecoded | None:
 def _listed(
     listing: Listing, kind: str, decoder: str | None, side: int, directory: str
 ) -> AbstractContextManager[str]:
-    """Write the list of files where the measuring processes find it; it is entered for the path."""
+    """Write the list of files for the measuring processes; entering the context gives its path."""
     told = {
         "names": listing.names,
         "kind": kind,
@@ -262,7 +262,9 @@ def _listed(
 
 
 def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None:
-    """Time the stages; where that fails note it, unless they are ``needed`` as nothing else is."""
+    """Time the stages; a failure is only noted, unless they are ``needed`` for want of anything
+    else.
+    """
     seconds = max(3.0, _STAGES_SHARE * run.wish.seconds)
     try:
         found = run.measurer.stages(files, batch_size, seconds, MOST_UNCONFIRMED)
@@ -275,7 +277,7 @@ def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None
     together = found["side_by_side"]
     side_by_side = None if together is None else SideBySide(**together)
     run.stages = Stages(**{**found, "stages": stages, "side_by_side": side_by_side})
-    # Each sample takes two files there: one is read as it is, and one cold. So does each that
+    # Each sample takes two files there: one is read as it is, and one cold. So does each file that
     # cannot be read.
     run.measurer.first = 2 * (run.stages.samples + run.stages.unreadable)
     run.measurer.first += 0 if side_by_side is None else side_by_side.files

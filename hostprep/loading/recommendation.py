@@ -1,4 +1,4 @@
-"""What is recommended for a loader, and what bounds and endangers it; no code that decides."""
+"""What is recommended for a loader, and what limits and endangers it; no code that decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """Something known to crash or slow down loaders, found here; ``cure`` is the setting."""
+    """Something found here that is known to crash or slow down loaders; ``cure`` is the setting."""
 
     code: str
     message: str
@@ -29,11 +29,11 @@ class Recommendation:
     """What to set, what then binds, and why.
 
     ``num_workers`` is per rank; None for an iterable that has no such setting. ``prefetch_factor``
-    is None without workers, as DataLoader wants it. ``confirmed`` tells that the rate was measured
-    with this number of workers; else it is the model's. ``change_needed`` is of the workers alone,
-    whatever else ``code`` changes, and None where it is not known what is set now, or there was no
-    time to try that, or what may be better. ``remedy`` says what would help where more workers do
-    not.
+    is None without workers, as DataLoader requires. ``confirmed``: the rate was measured with this
+    number of workers; otherwise it is the model's. ``change_needed`` is about the workers only,
+    whatever else ``code`` changes; it is None if the present setting is not known, or if there was
+    no time to try it, or to try what may be better. ``remedy`` says what would help if more workers
+    do not.
     """
 
     num_workers: int | None

@@ -25,7 +25,7 @@ from hostprep.loading.search import Point
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asked for. ``seconds`` is the budget of all measuring, comparing apart."""
+    """What the user asked for. ``seconds`` is the budget for all measuring except comparisons."""
 
     batch_size: int | None
     gpu_rate: float | None
@@ -65,7 +65,7 @@ class Report:
 
 
 def report_fields(report: Report) -> dict[str, Any]:
-    """Return a report for JSON: the contract's fields first, all that was measured as evidence."""
+    """Return a report for JSON: first the contract's fields, then all measurements as evidence."""
     made = report.recommendation
     listing = report.listing
     return {

@@ -1,4 +1,4 @@
-"""How many batches a probe takes, and how sure a mean is: for who plans probes, and who times."""
+"""How many batches a probe takes, and how certain a mean is; for planning probes and timing."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ LEAST_EPOCH_BATCHES = 4
 
 
 def discarded_batches(workers: int) -> int:
-    """Return how many batches come before the clock is started: more than were made ahead."""
+    """Return how many batches come before the clock starts: more than were made ahead."""
     return 2 * workers + 4
 
 
 def least_batches(workers: int) -> int:
-    """Return how many batches the clock waits for at least.
+    """Return the least number of batches that the clock waits for.
 
-    Without workers they come one by one, and where they come slowly three tell enough.
+    Without workers they come one by one, and if they come slowly, three say enough.
     """
     return max(_LEAST_BATCHES, LEAST_ROUNDS * workers) if workers else _LEAST_ALONE
 
 
 def relative_standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean over that mean; of a single value nobody knows it."""
+    """Return the standard error of the mean over that mean; None for a single value."""
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)

@@ -1,8 +1,8 @@
-"""Which numbers of workers to try, and which to take; pure but for the callback that measures.
+"""Which numbers of workers to try, and which to choose; pure except for the measuring callback.
 
-The model proposes, probes confirm: where the first one disagrees with the model, workers are
-doubled until that gains less than 5 %; then halved as long as nothing is lost. At last one number
-on either side of the best is tried, where the curve bends or has its top.
+The model proposes, probes confirm: if the first probe disagrees with the model, workers are doubled
+until that gains less than 5 %; then halved as long as nothing is lost. Finally one number on either
+side of the best is tried, where the curve bends or peaks.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from hostprep.loading.rounds import relative_standard_error
 
 STOP_GAIN = 0.05
 AGREES = 0.15
-# Rates this near are the same. Noise does not widen it: what is given away here comes on top of
-# what the probes could not tell, and both together are to stay below the 5 % of the doubling.
+# Rates this close count as the same. It is not widened for noise: what is given away here adds to
+# what the probes could not tell apart, and both together should stay below the 5 % of the doubling.
 _TIE = 0.03
-# Of the best rate: less than this, and no luck with memory makes up for it.
+# Share of the best rate: with less than this, no luck with memory makes up for it.
 _NOT_FAR = 0.5
-# Of the mean of several processes: what is promised should not be far off for their luck.
+# Relative error of the mean over several processes: a promised rate should not be far off by their
+# luck.
 _SETTLED = 0.04
 _MOST_SETTLING = 5
-# Of the processors: where a loader uses so much of them, more workers only share them.
+# Share of the processors: if a loader uses this much of them, more workers only share them.
 _SATURATED = 0.95
-# Workers that show whether waiting is shared: with fewer, what handing over costs may hide it.
+# Enough workers to show whether they wait for the same thing: with fewer, the cost of passing
+# batches on may hide it.
 _SEVERAL = 4
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
@@ -40,8 +42,8 @@ HEADROOM = 1.1
 class Point:
     """All probes with one number of workers, taken together.
 
-    ``relative_error`` is that of the rate as a forecast for one more process: a training is one.
-    It is None where nobody can say, as of the model beside busy programs.
+    ``relative_error`` is that of the rate as a forecast for one more process, such as a training.
+    It is None if nobody can say, as for the model beside busy programs.
     """
 
     workers: int
@@ -54,9 +56,9 @@ class Point:
 class Search:
     """A search in progress: ``measure`` returns a probe, a failure, or None when time is over.
 
-    ``most`` are the workers that the host bears, ``affordable`` those that there is time to probe
-    even if they do not help. ``cpus`` are the processors that the loader may use. ``untried`` are
-    the workers to go on with, had there been time for them.
+    ``most`` is the number of workers that the host can support, ``affordable`` the number that
+    there is time to probe even if they do not help. ``cpus`` are the processors that the loader may
+    use. ``untried`` is the number that would have been tried next if there had been time.
     """
 
     curve: Curve
@@ -71,10 +73,10 @@ class Search:
     untried: int | None = None
 
     def run(self, current: int | None, most_at_first: Callable[[], int] | None = None) -> None:
-        """Probe until the best is known, or there is no more time; ``current`` is set already.
+        """Probe until the best is known or time is over; ``current`` is the present setting.
 
-        That comes first: that no change is needed, or what one gains, rests on it. The model's word
-        stands for nothing yet: no more than ``most_at_first`` are staked on it.
+        That one comes first: whether a change is needed, and what it gains, depends on it. The
+        model is not confirmed yet, so its first proposal is limited to ``most_at_first``.
         """
         if current is not None and current <= self.unfailed():
             self._at(current)
@@ -98,7 +100,7 @@ class Search:
         assert first is not None
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES
         if start > self.unfailed():
-            # What a worker holds was not known before; so many would hold too much.
+            # Only now is it known what a worker holds: that many would hold too much.
             start = self.unfailed()
             if start < 1 or self._at(start) is None:
                 return
@@ -113,15 +115,15 @@ class Search:
         self._beyond()
 
     def repeat(self, workers: Iterable[int]) -> None:
-        """Probe once more at each of ``workers``, while there is time."""
+        """Probe once more with each of ``workers``, while there is time."""
         for number in workers:
             if not self._try(number):
                 return
 
     def settle(self) -> None:
-        """Probe once more what is chosen, and again until its mean is known well enough.
+        """Probe the chosen number again until its mean is known well enough.
 
-        Or until there is no more time.
+        Ends earlier if there is no more time.
         """
         for _ in range(_MOST_SETTLING):
             workers = self.chosen().workers
@@ -135,11 +137,11 @@ class Search:
         return points_of(self.probes)
 
     def chosen(self) -> Point:
-        """Return the point to recommend among those measured that the host bears."""
+        """Return the point to recommend among those measured that the host can support."""
         return choose(self.borne(), self.gpu_rate)
 
     def borne(self) -> tuple[Point, ...]:
-        """Return what was measured with no more workers than the host bears; at least one point.
+        """Return the measured points that the host can support, of which there is always one.
 
         A probe with more may have been made before it was known what a worker holds.
         """
@@ -147,12 +149,12 @@ class Search:
         return tuple(point for point in self.points() if point.workers <= most)
 
     def unfailed(self) -> int:
-        """Return how many workers the host bears and no probe has failed with."""
+        """Return how many workers the host can support and no probe has failed with."""
         failed = min((failure.workers for failure in self.failures), default=math.inf)
         return int(min(self.most(), failed - 1))
 
     def _climb(self, workers: int) -> None:
-        # Noise alone gains 5 % now and then; it does not leave processors idle before.
+        # Noise alone gains 5 % now and then; it does not leave processors idle beforehand.
         while not self._enough(workers) and not self._saturated(workers):
             further = min(2 * workers, self.unfailed())
             before, rate = self._known(workers), None
@@ -166,7 +168,7 @@ class Search:
     def _in_line(self, workers: int) -> bool:
         """Return whether several workers give no more than none: they wait for the same thing.
 
-        That is as good as the doublings up to them, of which none has gained.
+        That says as much as doublings up to that number without a gain.
         """
         alone, rate = self._known(0), self._known(workers)
         if alone is None or rate is None or workers < _SEVERAL:
@@ -174,12 +176,12 @@ class Search:
         return rate <= (1 + STOP_GAIN) * alone < self.curve.rate(workers)
 
     def _gains(self, workers: int) -> bool:
-        """Return whether half as many, where that was measured, gave less: they do not wait."""
+        """Return whether half as many were measured and gave less: then they do not wait."""
         half, rate = self._known(workers // 2), self._known(workers)
         return half is not None and rate is not None and rate > (1 + STOP_GAIN) * half
 
     def _descend(self) -> None:
-        """Halve as long as nothing is lost, or where all that was probed is too many."""
+        """Halve as long as nothing is lost, or if everything probed so far is too many."""
         tried = [point.workers for point in self.borne() if point.workers]
         workers = self.chosen().workers or min(tried, default=0)
         while workers > 1:
@@ -193,18 +195,18 @@ class Search:
             workers = fewer
 
     def _between(self) -> None:
-        """Look between the best and what is measured below it, where that lost too much.
+        """Look between the best and the next lower number measured, if that lost too much.
 
-        The curve bends there, so less than the whole step may do.
+        The curve bends there, so less than the whole step may suffice.
         """
         best = self.chosen().workers
         below = max((p.workers for p in self.points() if p.workers < best), default=0)
         self._at((best + below + 1) // 2)
 
     def _beyond(self) -> None:
-        """Look between the best and what is measured above it, where that lost.
+        """Look between the best and the next higher number measured, if that lost.
 
-        The rate has its top somewhere there: with too many for the processors it falls again.
+        The rate peaks somewhere there: with too many workers for the processors it falls again.
         """
         best = self.chosen()
         above = next((p for p in self.borne() if p.workers > best.workers > 0), None)
@@ -215,7 +217,7 @@ class Search:
         self._at((best.workers + above.workers) // 2)
 
     def _at(self, workers: int) -> float | None:
-        """Return the rate with so many workers, which are probed where none is known."""
+        """Return the rate with so many workers, which are probed if it is not known yet."""
         known = self._known(workers)
         if known is not None:
             return known
@@ -246,12 +248,12 @@ class Search:
 
 
 def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
-    """Take the probes of each number of workers together: the median, and its relative error.
+    """Combine the probes of each number of workers: the median, and its relative error.
 
-    Processes differ by where their memory comes to lie, by a tenth and more where samples are as
-    good as ready, and a few by half, which the median leaves out. The error is the wider one: of
-    the clock within a process and what was reckoned on top of it, or of one process against ``n``
-    others, ``s sqrt(1 + 1/n)``.
+    Processes differ by where their memory happens to lie: by a tenth and more if samples cost next
+    to nothing, and a few by half, which the median leaves out. The error is the wider of two: that
+    of the clock within a process with the corrections made to it, and that of one process against
+    ``n`` others, ``s sqrt(1 + 1/n)``.
     """
     by_workers: dict[int, list[Probe]] = {}
     for probe in probes:
@@ -265,17 +267,17 @@ def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
 
 
 def _process_error(probes: Sequence[Probe]) -> float:
-    """Return how far off the rate of one more process may be, by how far apart these are."""
+    """Return how far off one more process's rate may be, by how far these are apart."""
     return _mean_error(probes) * math.sqrt(len(probes) + 1)
 
 
 def _mean_error(probes: Sequence[Probe]) -> float:
-    """Return the relative standard error of the mean rate of probes; 0 of a single one."""
+    """Return the relative standard error of the mean rate of probes; 0 for a single one."""
     return relative_standard_error([probe.undisturbed_samples_per_s for probe in probes]) or 0.0
 
 
 def feeds(point: Point, gpu_rate: float | None) -> bool:
-    """Return whether a loader keeps a GPU of ``gpu_rate`` busy; False where that is not known."""
+    """Return whether a loader keeps a GPU of ``gpu_rate`` busy; False if that is not known."""
     if gpu_rate is None:
         return False
     if point.workers == 0:
@@ -298,8 +300,8 @@ def delivered(point: Point, gpu_rate: float | None) -> float:
 def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
     """Return the point with the fewest workers that is as good as the best.
 
-    None is not fewer than one where nobody knows how long the GPU is busy: a GPU waits while the
-    main process makes a batch, so some worker that is as good is better.
+    No workers do not count as fewer than one if it is not known how long the GPU is busy: a GPU
+    waits while the main process makes a batch, so any number of workers that is as good is better.
     """
     points = sorted(points, key=lambda point: point.workers)
     for point in points:
@@ -315,9 +317,9 @@ def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
 def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ...]:
     """Return the chosen number of workers and its rivals, to be probed once more.
 
-    The closest one, and the best with fewer; and none at all, where that is not far off. A single
-    process may be slower than its like, by where its memory came to lie, and alone by half: fewer
-    workers should not be passed over for that.
+    The rivals are the closest one, the best with fewer, and no workers, if that is not far behind.
+    A single process may be slower than others of its kind, by where its memory happens to lie,
+    without workers by half: that should not rule out fewer workers.
     """
     points = tuple(points)
     chosen = choose(points, gpu_rate)

@@ -31,22 +31,22 @@ from hostprep.loading.search import AGREES, STOP_GAIN, Search, contenders, feeds
 from hostprep.units import format_count, format_number
 
 DEFAULT_BATCH = 32
-# Whatever is wrong with many workers, so many should work.
+# Whatever is wrong with many workers, this many should work.
 _FEW = 2
-# Of its opening and its window: what a probe takes with its workers' start and end, and with the
-# batches that are discarded.
+# Factor on opening and window: what a probe takes including its workers' start and end, and the
+# discarded batches.
 _WHOLE_PROBE = 1.7
-# By the model: what more workers must give for each of them to prepare but one batch ahead, with
-# which a worker that is done before its turn waits for it.
+# How much more the additional workers must give, by the model, to let each prepare only one batch
+# ahead; then a worker that is done before its turn has to wait for it.
 _WORTH_FEWER_AHEAD = 1.25
-# By the model, which bends more softly than most loaders where processors bind: half the workers
-# that give so much of the rate may well give all of it.
+# By the model, which bends more softly than most loaders if processors bind: if half the workers
+# give this share of the rate, they may well give all of it.
 _HARDLY_LESS = 0.8
 
 
 @dataclass(slots=True)
 class Run:
-    """What was measured so far, and what is yet to be."""
+    """What was measured so far, and what is still to be measured."""
 
     measurer: Measurer
     wish: Wish
@@ -79,7 +79,7 @@ class Run:
         return tuple(self.search.failures if self.search else self.failures)
 
     def measure(self) -> None:
-        """Measure with real DataLoaders: alone, the transport, then the search."""
+        """Measure with real DataLoaders: without workers, the transport, then the search."""
         measurer = self.measurer
         found = measurer.alone()
         given = given_rate(self.wish.gpu_rate)
@@ -113,7 +113,7 @@ class Run:
             cpus=min(host.processors_per_rank, host.measured_cpus),
         )
         if self.is_stream():
-            # Two workers tell whether they share it out. Where they do not, more are of no use.
+            # Two workers show whether they share it out. If they do not, more are of no use.
             self.search.repeat((2,))
         self.search.run(self._current(), lambda: self._pace().affordable_at_first())
         if self.came_to_nothing and self._pace().is_first and self.search.unfailed():
@@ -139,7 +139,9 @@ class Run:
                 self.better_untried = self.curve.proposal(self.gpu_rate)
 
     def _note_untried(self) -> None:
-        """Find and note more workers that may be better than all that there was time for."""
+        """Find and note a higher number of workers, never tried for lack of time, that may be
+        better.
+        """
         assert self.search is not None and self.curve is not None
         more = min(self.search.untried or 0, self.search.unfailed())
         chosen, rate = self.search.chosen(), self._pace().likely_rate(more, alone=True)
@@ -153,7 +155,7 @@ class Run:
                 f" {format_number(rate)} samples/s; --seconds gives more"
             )
         elif self.curve.rate(chosen.workers) < (1 - AGREES) * chosen.rate:
-            # The model has been wrong: what counts is whether the rate was still rising.
+            # The model was wrong: what counts is whether the rate was still rising.
             points = self.search.points()
             fewer = [point.rate for point in points if 0 < point.workers < chosen.workers]
             if fewer and chosen.rate > (1 + STOP_GAIN) * max(fewer):
@@ -164,7 +166,7 @@ class Run:
                 )
 
     def _note_fewer_untried(self) -> None:
-        """Note that fewer workers may do as well, where there was no time to try any."""
+        """Note that fewer workers may do as well, if there was no time to try any."""
         assert self.search is not None and self.curve is not None
         chosen = self.search.chosen().workers
         fewer = chosen // 2
@@ -183,9 +185,9 @@ class Run:
             self.notes.append(rate.note)
 
     def _batches_ahead(self, cost: SampleCost) -> int:
-        """Return how many batches each worker is to prepare ahead: fewer where so more fit.
+        """Return how many batches each worker is to prepare ahead: fewer if more workers then fit.
 
-        That is where they are large, in a container's /dev/shm of 64 MB above all.
+        That happens with large batches, above all in a container's /dev/shm of 64 MB.
         """
         curve = self._curve_of(cost, None)
         wanted = min(curve.proposal(self.gpu_rate), MOST_WORKERS)
@@ -194,18 +196,19 @@ class Run:
             for ahead in (PROBE_PREFETCH, LEAST_PREFETCH)
         )
         gains = least > usual and curve.rate(least) > _WORTH_FEWER_AHEAD * curve.rate(usual)
-        # One worker is worth having at any rate: without it the GPU waits for every batch.
+        # One worker is worth having in any case: without it the GPU waits for every batch.
         return LEAST_PREFETCH if gains or least > usual == 0 else PROBE_PREFETCH
 
     def _current(self) -> int | None:
-        """Return the workers that are set now, None where nobody knows."""
+        """Return the number of workers set now, None if not known."""
         subject = self.measurer.subject
         return None if subject is None else subject.current_workers
 
     def _measure_transport(self) -> None:
-        """Time the way from workers to the main process; the search can do without.
+        """Time the transport from workers to the main process, which the search can do without.
 
-        It cannot do without what is set now, nor without the model's proposal to hold it against.
+        It needs the rate of the present setting more, and that of the model's proposal for
+        comparison.
         """
         measurer = self.measurer
         workers = min(max(1, math.ceil(measurer.host.capacity_per_rank)), self._most())
@@ -228,7 +231,7 @@ class Run:
         self.curve = self._curve_of(self.cost, None)
 
     def _curve_of(self, cost: SampleCost, transport: Transport | None) -> Curve:
-        """Return the curve of a rank here, as far as what it depends on is known by now."""
+        """Return the curve of a rank here, from what is known so far."""
         storage = math.inf if self.stages is None else storage_ceiling(self.stages)
         capacity = self.measurer.host.capacity_per_rank
         return curve_of(cost, transport, capacity, storage_samples_per_s=storage)
@@ -245,12 +248,12 @@ class Run:
                 first_batch_seconds=pace.first_batch_seconds(workers),
             )
         except (Inconclusive, Hung) as error:
-            # Fewer may be faster: many side by side may wait for one arm.
+            # Fewer may be faster: many at the same time may wait for one disk arm.
             self._take_note(workers, error)
             return None
 
     def _take_note(self, workers: int, error: Inconclusive | Hung) -> None:
-        """Remember that a probe came to nothing, and what it told all the same."""
+        """Remember that a probe came to nothing, and what it showed nevertheless."""
         self.came_to_nothing.add(workers)
         if isinstance(error, TooSlow) and self.cost is not None:
             self.ceiling = min(self.ceiling, error.batches_per_s * self.cost.batch_size)
@@ -259,19 +262,20 @@ class Run:
         self.notes.append(f"{error.seen}." if isinstance(error, Hung) else error.message)
 
     def _ask_few(self) -> None:
-        """Probe with few workers, whatever the time; raise ``Hung`` where these hang, too.
+        """Probe with a few workers, whatever the time; raise ``Hung`` if these hang, too.
 
-        Many may only have been more than a busy host can start, which is no fault of the loader.
+        A larger number may just have been more than a busy host can start, which is no fault of the
+        loader.
         """
         assert self.search is not None
         workers = min(_FEW, self.search.unfailed())
         hung = next((self.hung[few] for few in sorted(self.hung) if few <= workers), None)
         if hung is not None and self._pace().limit_seconds(workers) is None:
-            raise hung  # asked again they would be given less time than they had
+            raise hung  # a new attempt would be given less time than they had
         try:
             result = self.measurer.with_workers(workers)
         except Inconclusive as error:
-            self._take_note(workers, error)  # they are slow, and do not hang
+            self._take_note(workers, error)  # they are slow, but do not hang
             return
         if isinstance(result, Probe):
             self.search.probes.append(result)
@@ -285,7 +289,7 @@ class Run:
         return Pace(self.measurer, batch_size, self.curve, self.search.probes, self.ceiling)
 
     def bounds(self, prefetch_factor: int | None = None) -> tuple[Bound, ...]:
-        """Return what the numbers of workers are bounded by, as far as is known by now.
+        """Return what limits the number of workers, from what is known so far.
 
         Without ``prefetch_factor`` each worker prepares as many batches ahead as in the probes.
         """
@@ -296,7 +300,7 @@ class Run:
         probes = self.probes
         seen = [probe.worker_memory_bytes for probe in probes if probe.workers]
         if not seen and self.transport is not None:
-            seen = [self.transport.worker_memory_bytes]  # without samples, and so at least that
+            seen = [self.transport.worker_memory_bytes]  # without samples, so at least that
         held = [size_bytes for size_bytes in seen if size_bytes]
         each = batch_size * self.measurer.host.ranks  # an epoch is shared by the ranks
         return bounds_of(
@@ -316,13 +320,13 @@ class Run:
         return min([MOST_WORKERS, *(bound.workers for bound in self.bounds())])
 
     def distinct_untried(self) -> float:
-        """Return how many workers may share out what there is, where none were tried.
+        """Return how many workers may be assumed to share out the data, if none were tried.
 
-        Of a stream those that are set now: who set them knows what nobody here has seen.
+        For a stream it is the number set now: whoever set it knows what nobody here has seen.
         """
         return max(1, self._current() or 0) if self.is_stream() else math.inf
 
     def is_stream(self) -> bool:
-        """Return whether the data set is one that workers may give the same samples of."""
+        """Return whether workers of the data set may all give the same samples."""
         subject = self.measurer.subject
         return subject is not None and subject.kind == "stream"

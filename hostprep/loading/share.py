@@ -13,8 +13,8 @@ from hostprep.loading.model import HostShare
 from hostprep.loading.slurm import STEP_TASKS, has_own_processors, step_tasks
 from hostprep.units import parse_size
 
-# What a second thread of a core adds to the first is between a tenth and a third for decoding;
-# an assumption for the model alone, which the probes then confirm or correct.
+# A core's second thread adds between a tenth and a third for decoding; an assumption for the model
+# alone, which the probes then confirm or correct.
 _SMT_GAIN = 0.25
 _SLURM_TASKS = "SLURM_NTASKS_PER_NODE"
 _RANK_VARIABLES = ("LOCAL_WORLD_SIZE", _SLURM_TASKS, "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -24,7 +24,7 @@ _UUID_PREFIXES = ("GPU-", "MIG-")
 def ranks_here(gpus: int) -> tuple[int, str]:
     """Return how many ranks train here and who says so: a launcher, the GPUs, or nobody.
 
-    ``gpus`` is how many the host has; of these, those count that CUDA may use.
+    ``gpus`` is how many the host has; those that CUDA may use count.
     """
     visible = visible_gpus(gpus)
     for name in _RANK_VARIABLES:
@@ -35,7 +35,7 @@ def ranks_here(gpus: int) -> tuple[int, str]:
             continue  # the one task of a node is torchrun, which starts a rank for each GPU
         return int(value), f"${name}"
     tasks = step_tasks() or 1
-    if tasks > 1:  # one may be a shell, or a launcher
+    if tasks > 1:  # a single one may be a shell, or a launcher
         return tasks, f"${STEP_TASKS}"
     if visible > 1:
         shown = " that CUDA_VISIBLE_DEVICES names" if visible < gpus else ""
@@ -44,10 +44,10 @@ def ranks_here(gpus: int) -> tuple[int, str]:
 
 
 def visible_gpus(gpus: int) -> int:
-    """Return how many of the host's ``gpus`` CUDA_VISIBLE_DEVICES leaves, all where it is not set.
+    """Return how many of the host's ``gpus`` CUDA_VISIBLE_DEVICES leaves, all if it is not set.
 
-    It is read as CUDA reads it: what is no device ends the list, as ``-1`` and ``NoDevFiles`` do,
-    and one that is named twice leaves none. NVML takes no notice of it.
+    It is read as CUDA reads it: an invalid device ends the list, as ``-1`` and ``NoDevFiles`` do,
+    and one named twice leaves none. NVML ignores the variable.
     """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
@@ -67,7 +67,7 @@ def visible_gpus(gpus: int) -> int:
 
 
 def _device(word: str, prefix: str, gpus: int) -> str | int | None:
-    """Return the device that a word of CUDA_VISIBLE_DEVICES names, None where it names none."""
+    """Return the device that a word of CUDA_VISIBLE_DEVICES names, None if it names none."""
     if prefix:
         return word if word.startswith(prefix) else None
     digits = re.match(r"\+?\d+", word)
@@ -103,7 +103,7 @@ def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare
 
 
 def _cpus(cpu: CpuFacts, times: int) -> tuple[float, float, str]:
-    """Return the capacity, what a start may count on, and in words where the latter is from.
+    """Return the capacity, the processors to start from, and in words where these come from.
 
     ``times`` is how many ranks have as many processors as this process, each its own.
     """
@@ -126,8 +126,8 @@ def share_of_cpus(host: HostShare, root: Path = Path("/")) -> list[int] | None:
     """Return the processors that one of several ranks can count on; None for a single rank.
 
     These are whole cores: Linux numbers the first threads of all cores before any second one, so
-    the first numbers alone would be as many cores as there are processors. A quota is shared, too.
-    Its part of a rank is spread over as many cores as the rank has, as the scheduler spreads it.
+    the lowest numbers alone would be as many cores as processors. A quota is shared, too: a rank's
+    part of it is spread over as many cores as the rank has, as the scheduler does.
     """
     if host.ranks == 1:
         return None
@@ -140,9 +140,9 @@ def share_of_cpus(host: HostShare, root: Path = Path("/")) -> list[int] | None:
 
 
 def _shm(root: Path) -> tuple[int | None, int | None]:
-    """Return the size of /dev/shm and what is free of it; both None where none is to be seen.
+    """Return the size of /dev/shm and what is free of it; both None if there is none to be seen.
 
-    Mounted with size=0 it has no limit: its size is 0 then, and what is free None.
+    Mounted with size=0 it has no limit: then its size is 0, and what is free is None.
     """
     mounts = read_mounts(root)
     mount = mount_at("/dev/shm", mounts)
@@ -152,7 +152,7 @@ def _shm(root: Path) -> tuple[int | None, int | None]:
         stat = os.statvfs("/dev/shm")
         size_bytes, free_bytes = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
         return size_bytes, free_bytes if size_bytes else None
-    option = mount.option("size")  # of a captured host no more is known
+    option = mount.option("size")  # for a captured host no more is known
     if option is None:
         return None, None
     size_bytes = 0 if option.rstrip("k") == "0" else parse_size(option)

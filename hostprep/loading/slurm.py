@@ -13,20 +13,20 @@ _SAME_ON_EACH_NODE = re.compile(r"(?a:(\d{1,6})(\(x\d+\))?)")  # `4`, `4(x2)`, a
 
 
 def step_tasks() -> int | None:
-    """Return how many tasks srun has started side by side on this node; None where unknown.
+    """Return how many tasks srun has started side by side on this node; None if unknown.
 
-    Of a batch script `-n 8` says nothing yet: many ask for eight processors so, for one process.
+    In a batch script `-n 8` does not mean that yet: many use it to ask for eight processors for one
+    process.
     """
     match = _SAME_ON_EACH_NODE.fullmatch(os.environ.get(STEP_TASKS, ""))
     return int(match[1]) if match is not None else None
 
 
 def has_own_processors(ranks: int, root: Path = Path("/")) -> bool:
-    """Return whether Slurm bound this process, and each of ``ranks`` tasks, to other processors.
+    """Return whether Slurm bound this process, and each of ``ranks`` tasks, to separate processors.
 
-    Then the affinity is what one rank has, where it is otherwise what all of them share. The
-    variables are inherited by whatever a task starts: they count where the affinity is one of the
-    masks still.
+    Then the affinity is what one rank has; otherwise all of them share it. Whatever a task starts
+    inherits the variables: they count if the affinity is still one of the masks.
     """
     if os.environ.get("SLURM_CPU_BIND_TYPE") != "mask_cpu:":
         return False

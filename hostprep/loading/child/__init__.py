@@ -1,1 +1,1 @@
-"""What runs in the measuring child, where alone the user's code is imported."""
+"""What runs in the measuring child, the only place where the user's code is imported."""

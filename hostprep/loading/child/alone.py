@@ -1,4 +1,4 @@
-"""What samples take of the process that makes them, without workers, in the measuring child."""
+"""What samples cost the process that makes them, without workers, in the measuring child."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hostprep.loading.child.building import ProbeJob, TimedCollate
 from hostprep.loading.child.delivery import Delivery
 from hostprep.loading.child.starting import Started
 
-SLOW_BATCHES = 2  # fewer than this say little, and are all there is where a batch takes long
-# Of all the time there is: a first batch that takes more has to do for warming up.
+SLOW_BATCHES = 2  # fewer say little, but are all there is if a batch takes long
+# Share of the time limit: a first batch that takes longer has to do as warm-up.
 _SLOW_START_SHARE = 0.2
 
 
 class Meter:
-    """Tells what samples have taken since the meter was made."""
+    """Measures what samples have taken since the meter was made."""
 
     def __init__(self, collate: TimedCollate, delivery: Delivery | None = None) -> None:
-        """``delivery`` tells its part from that of the loader's own class, where that has one."""
+        """``delivery`` tells torch's part from that of the loader's own class, if it has one."""
         collate.seconds = collate.cpu_seconds = 0.0
         self._collate = collate
         self._delivery = delivery
@@ -37,11 +37,12 @@ class Meter:
         main_seconds = main_cpu_seconds = 0.0
         if self._delivery is not None:
             main_seconds = max(0.0, seconds - self._delivery.seconds / samples)
-            # What other programs kept it from is nothing that the class does.
+            # Time during which other programs kept it from running is not the class's work.
             kept = max(0.0, delay - self._delivery.delay_seconds) / samples
             main_seconds = max(0.0, main_seconds - kept)
             thread = time.thread_time() - self._thread - self._delivery.cpu_seconds
-            # Some take batches in a thread, whose processor time this one has not.
+            # Some classes take batches in a thread of their own, whose processor time is not in
+            # this one's.
             main_cpu_seconds = min(cpu_seconds, max(0.0, thread / samples))
             seconds -= main_seconds
             cpu_seconds -= main_cpu_seconds
@@ -57,9 +58,9 @@ class Meter:
 
 
 def is_warm(came: int, elapsed: float, job: ProbeJob) -> bool:
-    """Return whether the batches that came in ``elapsed`` seconds are enough to have warmed up.
+    """Return whether the batches that came in ``elapsed`` seconds are enough as a warm-up.
 
-    Nothing is made ahead without workers. Where there is time for few batches, one has to do.
+    Without workers nothing is made ahead. If there is time for only a few batches, one has to do.
     """
     least = 1 if elapsed > _SLOW_START_SHARE * job.limit_seconds else SLOW_BATCHES
     return elapsed > job.seconds and came >= least
@@ -68,12 +69,12 @@ def is_warm(came: int, elapsed: float, job: ProbeJob) -> bool:
 def on_one_thread(
     started: Started, collate: TimedCollate, job: ProbeJob, deadline: float
 ) -> dict[str, float]:
-    """Return what a sample takes with torch on one thread, as workers have it.
+    """Return what a sample takes with torch on one thread, as in workers.
 
-    What the main process does with it is left out: that has all threads in a training, too. With
-    more threads torch is faster without workers, and burns processor time while they wait for each
-    other, which workers would not. Threads of other libraries remain and count. Takes one batch at
-    least, and no other that would end after ``deadline``.
+    The main process's own part is left out, because in a training it has all threads. With more
+    threads torch is faster without workers, and burns processor time in threads that wait for each
+    other, which workers would not do. Threads of other libraries remain and count. Takes at least
+    one batch, and no further one that would end after ``deadline``.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Data sets whose items are batches already, known by who made them; runs in the measuring child.
+"""Data sets whose items are already batches, recognised by the library that made them.
 
-A DataLoader of such a one wants ``batch_size=None``: batched once more, a batch would count as one
-sample.
+Runs in the measuring child. A DataLoader of such a data set needs ``batch_size=None``: batched
+again, a batch would count as one sample.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from hostprep.attributes import attribute_of
 from hostprep.loading.child.batches import count_samples, rows_of_columns
 
-# What webdataset's stages do, by their names without the underscore that some versions have.
+# The names of webdataset's stages, without the underscore that some versions put in front.
 _WEB_BATCHES = ("batched", "listed")
 _WEB_SAMPLES = ("unbatched", "unlisted")
 
 
 def is_kerass(found: Any) -> bool:
-    """Return whether it is a PyDataset of keras, whose items are batches."""
+    """Return whether it is a Keras PyDataset, whose items are batches."""
     return any(
         kind.__name__ in ("PyDataset", "Sequence")
         and kind.__module__.partition(".")[0] in ("keras", "tf_keras", "tensorflow")
@@ -27,9 +27,9 @@ def is_kerass(found: Any) -> bool:
 
 
 def streams_batches(found: Any) -> bool:
-    """Return whether an IterableDataset gives batches: webdataset's, Hugging Face's, torch's pipes.
+    """Return whether an IterableDataset of webdataset, Hugging Face or torch's pipes gives batches.
 
-    False of any other, of which nobody can tell.
+    False for any other, where nobody can tell.
     """
     maker = _maker(found)
     if maker == "datasets":
@@ -41,11 +41,11 @@ def streams_batches(found: Any) -> bool:
 
 
 def counter_of(found: Any) -> Callable[[Any], int]:
-    """Return what counts the samples in an item of a data set: of a batch, by its columns.
+    """Return a function that counts the samples in a data set's item; in a batch, by its columns.
 
-    Of what is known to be one each column is as long as that, whatever its samples are: bytes,
-    texts, lists that differ. Hugging Face's ``Dataset`` keeps no word of its ``batch()``; a list
-    there may be a batch of texts or the words of one, and counts as it looks.
+    In a known batch every column has one entry per sample, whatever the samples are: bytes, texts,
+    lists that differ. Hugging Face's ``Dataset`` does not record a call of its ``batch()``; a list
+    there may be a batch of texts or the words of one, and counts by its looks.
     """
     is_batch = _maker(found) != "torch" and streams_batches(found)
 
@@ -61,7 +61,7 @@ def _maker(found: Any) -> str:
 
 
 def _web(stages: list[Any]) -> bool:
-    """Return whether the last of webdataset's stages that makes or undoes batches makes them."""
+    """Return whether webdataset's last stage that batches or unbatches is one that batches."""
     batches = False
     for stage in stages:
         name = str(attribute_of(attribute_of(stage, "f"), "__name__")).lstrip("_")
@@ -70,7 +70,7 @@ def _web(stages: list[Any]) -> bool:
 
 
 def _hugging_face(found: Any) -> bool:
-    """Return whether ``batch()`` was called and no function since that is given several items."""
+    """Return whether ``batch()`` was called, and after it no function that takes several items."""
     step = attribute_of(found, "_ex_iterable")
     while step is not None:
         function = attribute_of(step, "function")
@@ -84,7 +84,7 @@ def _hugging_face(found: Any) -> bool:
 
 
 def _pipes(pipe: Any) -> Iterator[Any]:
-    """Yield the pipe and what it takes from, one after the other, up to one that undoes batches."""
+    """Yield the pipe and the pipes it takes from, in turn, up to one that undoes batches."""
     while pipe is not None and type(pipe).__name__ != "UnBatcherIterDataPipe":
         yield pipe
         pipe = attribute_of(pipe, "datapipe")

@@ -1,4 +1,4 @@
-"""Looking into a batch, whatever it is made of: its bytes, its content, its samples."""
+"""Looking into a batch of any type: its bytes, its content, its samples."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from hostprep.attributes import attribute_of
 from hostprep.units import format_count
 
-_DEEPEST = 8  # levels of a nested batch; an object may hold itself
-_SAMPLED = 1024  # elements of an array that tell it from another
+_DEEPEST = 8  # levels of a nested batch; an object may contain itself
+_SAMPLED = 1024  # elements that are compared to tell one array from another
 _CHANNELS = (1, 3, 4)
-# A tensor of these layouts has no memory of its own, but that of what these methods return.
+# Tensors of these layouts have no storage of their own, only that of what these methods return.
 _METHODS = {
     "torch.sparse_coo": ("_indices", "_values"),
     "torch.sparse_csr": ("crow_indices", "col_indices", "values"),
@@ -24,10 +24,10 @@ _METHODS = {
 
 
 def measure_batch(batch: Any) -> tuple[int, int, int]:
-    """Return the bytes of all arrays in a batch, however nested; of its tensors alone; how many.
+    """Return the bytes of all arrays in a batch, of its tensors alone, and the number of tensors.
 
-    Torch hands over its own tensors in shared memory, and anything else through a pipe. What cannot
-    be looked into counts for nothing.
+    Arrays are found however nested they are. Torch passes its own tensors in shared memory, and
+    anything else through a pipe. What cannot be looked into counts as nothing.
     """
     size_bytes = shared_bytes = tensors = 0
     for leaf in _leaves(batch):
@@ -42,9 +42,9 @@ def measure_batch(batch: Any) -> tuple[int, int, int]:
 
 
 def fingerprint(batch: Any) -> int | None:
-    """Return a number that batches of the same content share within this process.
+    """Return a number that is the same for batches with the same content, within this process.
 
-    Of large arrays some elements stand for all. None where the batch cannot be looked into.
+    Only some elements of large arrays are compared. None if the batch cannot be looked into.
     """
     try:
         return hash(tuple(_content(leaf) for leaf in _leaves(batch)))
@@ -53,9 +53,9 @@ def fingerprint(batch: Any) -> int | None:
 
 
 def count_samples(item: Any) -> tuple[int, str]:
-    """Return how many samples an item of a loader holds, and in words why so many.
+    """Return how many samples an item of a loader holds, and in words why that many.
 
-    Where it cannot be told it is one: a rate that is too low starves no GPU.
+    If that cannot be told, it is one: then the rate is too low, which starves no GPU.
     """
     shapes = list(_shapes(item))
     if not shapes:
@@ -75,18 +75,19 @@ def count_samples(item: Any) -> tuple[int, str]:
 
 
 def rows_of_all(batch: Any) -> int | None:
-    """Return the rows that all arrays in a batch have, which differ else; None where they do not.
+    """Return the rows that all arrays in a batch share although they differ otherwise, or None.
 
-    It takes two that differ in dimensions, as images and their labels do: then it is no accident.
+    It takes two arrays with different dimensions, such as images and their labels: then the match
+    is no accident.
     """
     return _common_rows(list(_shapes(batch)))
 
 
 def rows_of_columns(batch: Any) -> int | None:
-    """Return the samples in what is a batch: as many as each of its columns is long.
+    """Return the number of samples in a batch: the length of each of its columns.
 
-    None where these differ. A list may as well hold the samples themselves, which are then more
-    than what each is made of: torch makes lists of their tuples.
+    None if these differ. But a list may hold the samples themselves, more of them than each has
+    parts: torch makes lists of sample tuples.
     """
     if isinstance(batch, list) and batch and all(isinstance(each, Mapping) for each in batch):
         return len(batch)
@@ -99,14 +100,15 @@ def rows_of_columns(batch: Any) -> int | None:
 
 
 def rows_within(batch: Any) -> int | None:
-    """Return the rows of each sample in a collated batch, where ``rows_of_all`` would tell them."""
+    """Return the rows of each sample in a collated batch, if ``rows_of_all`` would tell them."""
     return _common_rows([shape[1:] for shape in _shapes(batch)])
 
 
 def rows_for(batch: Any, drawn: int) -> int | None:
-    """Return the rows of a batch that was made of ``drawn`` samples; None where it cannot be told.
+    """Return the rows of a batch that was made of ``drawn`` samples; None if that cannot be told.
 
-    Where each array has a dimension of so many, as where time comes first, it is these.
+    If each array has some dimension of that size, for instance when time comes first, it is
+    ``drawn``.
     """
     if all(drawn in shape for shape in _shapes(batch)):
         return drawn
@@ -117,12 +119,12 @@ def rows_for(batch: Any, drawn: int) -> int | None:
 def _leaves(
     batch: Any, depth: int = _DEEPEST, known: dict[int, tuple[int, Any]] | None = None
 ) -> Iterator[Any]:
-    """Yield what a batch is made of in the end: arrays, the parts of sparse ones, bytes, scalars.
+    """Yield the leaves of a batch: arrays, the parts of sparse ones, bytes, scalars.
 
-    Looks into mappings, sequences, and the fields of objects, as those of a dataclass: into each
-    only once, as pickle does. Where a thousand boxes know their scene and that knows its boxes, the
-    ways through them have no end. ``known`` has those that were looked into, by their ``id``, with
-    the levels that were left there.
+    Looks into mappings, sequences, and the fields of objects such as dataclasses, into each only
+    once, as pickle does: if a thousand boxes refer to their scene and the scene to its boxes, there
+    is no end of paths through them. ``known`` maps the ``id`` of what was looked into to the levels
+    that were left there.
     """
     methods = _METHODS.get(str(attribute_of(batch, "layout")))
     if methods is not None:
@@ -140,13 +142,13 @@ def _leaves(
     known = {} if known is None else known
     if known.get(id(batch), (0, None))[0] >= depth:
         return
-    known[id(batch)] = depth, batch  # held, so that nothing else gets its number
+    known[id(batch)] = depth, batch  # referenced, so that nothing else gets its id
     for item in inner:
         yield from _leaves(item, depth - 1, known)
 
 
 def _held_in(thing: Any) -> Iterable[Any] | None:
-    """Return what a container or an object holds, with what a dataclass has beside its fields."""
+    """Return what a container or an object holds, including a dataclass's non-field attributes."""
     told = _told_in(thing)
     if hasattr(thing, "__dict__") and (told is None or dataclasses.is_dataclass(thing)):
         return list(vars(thing).values())
@@ -154,7 +156,7 @@ def _held_in(thing: Any) -> Iterable[Any] | None:
 
 
 def _told_in(thing: Any) -> Iterable[Any] | None:
-    """Return what a mapping, a sequence or a dataclass says it holds; None of anything else."""
+    """Return what a mapping, a sequence or a dataclass declares to hold; None for anything else."""
     if isinstance(thing, Mapping):
         try:
             return list(thing.values())
@@ -176,11 +178,11 @@ def _content(leaf: Any) -> str:
 
 
 def _shapes(item: Any, depth: int = _DEEPEST) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of what an item holds: of arrays, numbers (none), and lists of scalars.
+    """Yield the shapes of arrays, numbers (an empty one), and lists of scalars in an item.
 
-    Texts by themselves tell nothing.
+    Texts alone tell nothing.
     """
-    # A TensorDict has a shape as well, which is that of its batches alone.
+    # A TensorDict also has a shape, but only that of its batch dimensions.
     holds = isinstance(item, Mapping) or dataclasses.is_dataclass(item)
     if isinstance(item, bool | int | float):
         yield ()
@@ -196,7 +198,7 @@ def _shapes(item: Any, depth: int = _DEEPEST) -> Iterator[tuple[int, ...]]:
 
 
 def shape_of(thing: Any) -> tuple[int, ...] | None:
-    """Return an array's shape, None of anything else: DALI's lists have a method of that name."""
+    """Return an array's shape, None for anything else: in DALI's lists ``shape`` is a method."""
     try:
         return tuple(thing.shape)
     except Exception:
@@ -204,7 +206,7 @@ def shape_of(thing: Any) -> tuple[int, ...] | None:
 
 
 def _shapes_in(thing: Any) -> list[tuple[int, ...]]:
-    """Return the shapes of the samples in one of DALI's lists of tensors; none of anything else."""
+    """Return the shapes of the samples in a DALI list of tensors; none for anything else."""
     try:
         return [tuple(shape) for shape in thing.shape()]
     except Exception:

@@ -1,4 +1,4 @@
-"""The user's loader, built anew with other settings and samples that were not read before."""
+"""Rebuilds the user's loader with other settings and with samples that were not read before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hostprep.loading.model import Batching
 _RANDPERM_AT_MOST = 20_000_000
 _SEED = 20_240_229
 _CHUNK = 4096
-# So many samples that are None, in a row, and it is no accident.
+# This many samples in a row that are None are no accident.
 _ABSENT_AT_MOST = 16
 
 
@@ -34,12 +34,11 @@ _ABSENT_AT_MOST = 16
 class ProbeJob:
     """What to time. ``first`` is the position where unseen samples begin.
 
-    It counts what the sampler draws: samples, or batches where it is a sampler of batches.
-    ``batch_size`` is None where batches have to be counted.
-    ``seconds`` is how long the clock runs at least, ``limit_seconds`` when all must be over.
-    ``ready`` hands out one prepared sample over and over; ``background`` puts prefetch_generator's
-    thread around the loader. ``own_way`` asks for the way in which a loader's own class goes
-    through its batches, where it has one.
+    It counts what the sampler draws: samples, or batches for a batch sampler. ``batch_size`` is
+    None if batches have to be counted. The clock runs for at least ``seconds``, and all must be
+    over after ``limit_seconds``. ``ready`` hands out one prepared sample over and over;
+    ``background`` puts prefetch_generator's thread around the loader. ``own_way`` iterates in the
+    way of the loader's own class, if it has one.
     """
 
     workers: int
@@ -54,9 +53,9 @@ class ProbeJob:
 
 
 class _Endless:
-    """An order without end; as long as a length can be, for a class that goes by that.
+    """An order without end; its length is the largest possible, for a class that goes by that.
 
-    ``over`` tells that it has ended all the same, as where a sampler gives nothing any more.
+    ``over`` says that it has ended nevertheless, because the sampler gives nothing any more.
     """
 
     over = False
@@ -66,7 +65,7 @@ class _Endless:
 
 
 class UnseenIndices(_Endless):
-    """The order of samples: a fixed permutation, or their own order; endless, from ``first`` on."""
+    """The order of samples, a fixed permutation or their own; endless, from ``first`` on."""
 
     def __init__(self, length: int, first: int, shuffled: bool) -> None:
         self.length = length
@@ -76,7 +75,7 @@ class UnseenIndices(_Endless):
 
     @property
     def seen_before(self) -> bool:
-        """Return whether all samples were taken, and then some once more."""
+        """Return whether all samples were taken, and at least one of them again."""
         return self.first + self.taken > self.length
 
     def __iter__(self) -> Iterator[int]:
@@ -84,19 +83,20 @@ class UnseenIndices(_Endless):
 
         order = None
         if self.shuffled and self.length <= _RANDPERM_AT_MOST:
-            # Whatever torch.set_default_device says: a generator is of one device.
+            # On the CPU whatever torch.set_default_device says: a generator belongs to one device.
             generator = torch.Generator().manual_seed(_SEED)
             order = torch.randperm(self.length, generator=generator, device="cpu")
         position = self.first % self.length
         while True:
             some: Sequence[int] = range(position, min(position + _CHUNK, self.length))
             if order is not None:
-                # A tensor's elements one by one take a microsecond each: ready samples show it.
+                # Reading a tensor's elements one by one takes a microsecond each, which shows with
+                # ready samples.
                 some = order[position : position + _CHUNK].tolist()
             for place in some:
                 self.taken += 1
                 if order is None and self.shuffled:
-                    # So long that none comes twice, all but surely.
+                    # The period is so long that almost certainly no sample comes twice.
                     yield (place * 0x9E3779B97F4A7C15 + 1) % self.length
                 else:
                     yield place
@@ -106,7 +106,7 @@ class UnseenIndices(_Endless):
 class UnseenEntries(_Endless):
     """What the user's own sampler yields, endless, from the entry ``first`` on.
 
-    Of entries that are ``lists`` of indices, ``sizes`` are how many these hold.
+    If entries are ``lists`` of indices, ``sizes`` has the length of each.
     """
 
     def __init__(self, sampler: Any, first: int, *, lists: bool) -> None:
@@ -138,7 +138,7 @@ class UnseenEntries(_Endless):
 
 
 def _fix_dice() -> None:
-    """Have a sampler draw the same order in every process: what one has seen, the next skips."""
+    """Make a sampler draw the same order in every process: what one has seen, the next skips."""
     import torch
 
     random.seed(_SEED)
@@ -148,7 +148,7 @@ def _fix_dice() -> None:
 
 
 class ReadySamples:
-    """A data set that hands out one sample it made before: what remains is the transport."""
+    """A data set that hands out one sample made beforehand: only the transport remains."""
 
     def __init__(self, sample: Any, length: int) -> None:
         self.sample = sample
@@ -181,9 +181,9 @@ class TimedCollate:
 class Built:
     """A DataLoader, the order of its samples, and the stopwatch in its collate function.
 
-    With workers its batches come ``Stamped``. ``batch_size`` is None where batches differ: then
-    ``sizes`` has that of each in turn, also of those still on their way; it is None where only the
-    batches themselves can tell.
+    With workers its batches come ``Stamped``. ``batch_size`` is None if batches differ: then
+    ``sizes`` has the size of each in turn, including those still on their way; it is None if only
+    the batches themselves can tell.
     """
 
     loader: Any
@@ -193,9 +193,9 @@ class Built:
     sizes: Sequence[int] | None
 
     def samples(self, first: int, last: int, seen: Sequence[int]) -> int:
-        """Return the samples in the batches from number ``first`` up to ``last``.
+        """Return the number of samples in the batches from number ``first`` up to ``last``.
 
-        ``seen`` are the sizes of batches as these look, for where nothing else tells.
+        ``seen`` has the sizes counted from the batches, used if nothing else tells.
         """
         if self.batch_size is not None:
             return self.batch_size * (last - first)
@@ -203,12 +203,12 @@ class Built:
 
 
 def build(opened: Opened, job: ProbeJob) -> Built:
-    """Return the user's loader with ``job``'s settings and unseen samples; their own otherwise."""
+    """Return the user's loader with ``job``'s settings and unseen samples, otherwise as it was."""
     from torch.utils.data import DataLoader, default_collate
 
     theirs = opened.loader
-    # Of more workers than processors, which are tried here and not asked for by the user, whose
-    # code may have made errors of warnings.
+    # The warning of more workers than processors: hostprep tries them here, not the user, whose
+    # code may have turned warnings into errors.
     warnings.filterwarnings("ignore", "This DataLoader will create ")
     options: dict[str, Any] = {"num_workers": job.workers}
     if job.workers:
@@ -218,7 +218,7 @@ def build(opened: Opened, job: ProbeJob) -> Built:
         )
         if theirs is not None and theirs.multiprocessing_context is not None:
             options["multiprocessing_context"] = theirs.multiprocessing_context
-        if not in_order(theirs):  # then nobody waits for a slow batch, which may be all the gain
+        if not in_order(theirs):  # a slow batch then holds nothing up, perhaps the whole benefit
             options["in_order"] = False
     collate = opened.collate or default_collate
     timed = None
@@ -256,7 +256,7 @@ def _order(opened: Opened, first: int) -> UnseenIndices | UnseenEntries | None:
 
 
 def _ready(opened: Opened, job: ProbeJob, options: dict[str, Any]) -> Built:
-    """Return a loader whose batches are made of one sample, made here, over and over."""
+    """Return a loader whose batches repeat one sample, made here."""
     from torch.utils.data import DataLoader
 
     size = job.batch_size
@@ -270,7 +270,8 @@ def _ready(opened: Opened, job: ProbeJob, options: dict[str, Any]) -> Built:
             keys, size = batch, len(batch)
         many = getattr(opened.dataset, "__getitems__", None)
         if many and opened.batching in (Batching.SIZE, Batching.BATCH_SAMPLER):
-            sample = _present(many([key])[0] for key in keys)  # torch asks it for all of a batch
+            # torch asks this way for a whole batch
+            sample = _present(many([key])[0] for key in keys)
         else:
             sample = _present(opened.dataset[key] for key in keys)
         if opened.batching is Batching.SAMPLER:
@@ -283,6 +284,6 @@ def _ready(opened: Opened, job: ProbeJob, options: dict[str, Any]) -> Built:
 
 
 def _present(samples: Iterator[Any]) -> Any:
-    """Return the first sample that is there: a collate function may leave out any that is None."""
+    """Return the first sample that is not None: a collate function may leave out those that are."""
     some = itertools.islice(samples, _ABSENT_AT_MOST)
     return next((sample for sample in some if sample is not None), None)

@@ -1,7 +1,7 @@
-"""What torch's own iterator hands over, in the measuring child: from whom, when, how fast.
+"""What torch's own iterator hands over, in the measuring child: from which worker, when, how fast.
 
-Between it and the training there may be a DataLoader class of somebody's own, whose part is known
-only where this one is.
+A DataLoader class of the user's may stand between it and the training; the share of that class is
+known only if torch's share is.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from hostprep.loading.child import processes
 from hostprep.loading.child.batches import fingerprint, measure_batch
 from hostprep.units import GIB, format_count
 
-_OPENING_BATCHES = 2  # of each worker: these tell whether it gives what another one gives
-# A loader that wants more than these for its first batch may want all, of an order without end.
+_OPENING_BATCHES = 2  # per worker: they tell whether it gives the same as another one
+# A loader that wants more for its first batch may want them all, of an order without end.
 _MOST_FOR_ONE = 64
 _MOST_BYTES_FOR_ONE = GIB
 
 
 class NotThisWay(Exception):
-    """What takes the batches cannot be timed over the iterator that was set; says why."""
+    """The consumer of the batches cannot be timed over the iterator that was set; the message says
+    why.
+    """
 
 
 class Stamped(NamedTuple):
-    """A batch as a worker hands it over: by whom, and when it was made (``time.perf_counter``)."""
+    """A batch as passed on: by which worker, and when it was made (``time.perf_counter``)."""
 
     worker: int
     at: float
@@ -35,9 +37,9 @@ class Stamped(NamedTuple):
 
 
 class StampingCollate:
-    """A collate function in a worker that tells who made a batch, and when.
+    """A collate function in a worker that records who made a batch, and when.
 
-    The clock of ``time.perf_counter`` is the same in all processes of a Linux machine.
+    On a Linux machine ``time.perf_counter`` is the same clock in all processes.
     """
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
@@ -54,11 +56,12 @@ class StampingCollate:
 class Delivery:
     """Passes on what torch's iterators give, without its stamps, and keeps count.
 
-    ``came`` is the batches that it passed on, ``last`` the last of these, ``sizes`` the samples in
-    each, where ``size_of`` counts them. ``made`` has, by worker, when each of its batches was made.
-    ``workers`` are those of the last iterator, started at ``started_at``, of ``iterators`` so far.
-    Where it is ``timed``, ``seconds`` and ``cpu_seconds`` are what making batches, or waiting for
-    them, took the thread that asked, and ``delay_seconds`` how long it waited for a processor then.
+    ``came`` is the number of batches passed on, ``last`` the latest of them, ``sizes`` the samples
+    in each, if ``size_of`` counts them. ``made`` has, by worker, when each of its batches was made.
+    ``workers`` are those of the latest iterator, started at ``started_at``; ``iterators`` counts
+    all so far. If it is ``timed``, ``seconds`` and ``cpu_seconds`` are what making or awaiting
+    batches took the thread that asked, and ``delay_seconds`` how long that thread waited for a
+    processor meanwhile.
     """
 
     def __init__(
@@ -70,10 +73,11 @@ class Delivery:
         goes_on: Callable[[], bool] = lambda: False,
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
-        """``shared_out``: no two workers are given the same. ``on_started`` hears of each iterator.
+        """``shared_out``: no two workers get the same. ``on_started`` is called for each iterator.
 
-        ``size_of`` tells how many samples a batch holds, where nothing else does. ``goes_on`` tells
-        whether there are samples to ask for still, so that it is no end where an iterator ends.
+        ``size_of`` returns how many samples a batch holds, if nothing else tells. ``goes_on``
+        returns whether there are still samples to ask for, so that the end of an iterator is not
+        the end.
         """
         self.came = 0
         self.last: Any = None
@@ -92,7 +96,7 @@ class Delivery:
         self._openings: dict[int, list[int | None]] | None = None if shared_out else {}
 
     def of(self, iterator: Iterator[Any]) -> Iterator[Any]:
-        """Return the iterator of an epoch with the counting around it."""
+        """Return an epoch's iterator, wrapped so that its batches are counted."""
         self.workers = list(getattr(iterator, "_workers", ()))
         self.started_at = time.perf_counter()
         self.iterators += 1
@@ -100,14 +104,14 @@ class Delivery:
         return _Counted(iterator, self)
 
     def allow_any_number(self) -> None:
-        """Hear that whoever takes the batches has made something of them."""
+        """Note that the consumer of the batches has made something of them."""
         self._wary = False
 
     def take(self, iterator: Iterator[Any]) -> Any:
-        """Return the next batch of ``iterator``; ``StopIteration`` where there is none.
+        """Return the next batch of ``iterator``; raises ``StopIteration`` if there is none.
 
-        Raises ``NotThisWay`` where it is ``timed`` and too many are taken before anything is made,
-        ``RuntimeError`` where the samples raise ``StopIteration`` themselves.
+        Raises ``NotThisWay`` if it is ``timed`` and too many are taken before anything is made,
+        ``RuntimeError`` if the samples themselves raise ``StopIteration``.
         """
         if self._wary and self.came > self._most:
             raise NotThisWay(f"it wants more than {format_count(self.came, 'batch')} to make one")
@@ -124,7 +128,7 @@ class Delivery:
                 "a StopIteration, which ends an epoch without a word, in a training, too"
             ) from error
         except RuntimeError:
-            # Of workers that are children of a forkserver, torch never hears what ended them.
+            # If workers are children of a forkserver, torch never learns what ended them.
             processes.look_for_killed(getattr(iterator, "_workers", ()))
             raise
         if self._timed:
@@ -154,11 +158,13 @@ class Delivery:
         return len(openings) - len(set(openings))
 
     def untold_workers(self) -> int:
-        """Return how many workers began with batches that do not tell theirs from another's."""
+        """Return how many workers began with batches that do not tell them apart from others."""
         return len(self._openings or {}) - len(self._telling())
 
     def _telling(self) -> list[tuple[int | None, ...]]:
-        """Return the openings that tell: not those all alike, nor what cannot be looked into."""
+        """Return the openings that tell something: not those all alike, nor what cannot be looked
+        into.
+        """
         return [
             tuple(some)
             for some in (self._openings or {}).values()
@@ -168,9 +174,9 @@ class Delivery:
     def made_a_second(self, rounds: int) -> float:
         """Return the batches a second that the workers made in their last ``rounds`` each.
 
-        Workers take turns, so all make as many: their number, over the mean time between two
-        batches of the same worker. What a worker waits for its turn is in it. Batches are made some
-        rounds before they are taken, so this is how it was then.
+        Workers take turns, so all make the same number: the rate is their number over the mean time
+        between two batches of the same worker, which includes a worker's wait for its turn. Batches
+        are made some rounds before they are taken, so this is the rate of that earlier time.
         """
         stamps = [made[-1 - rounds :] for made in self.made.values()]
         between = [
@@ -180,7 +186,7 @@ class Delivery:
 
 
 class _Counted:
-    """Torch's iterator of one epoch, of which ``delivery`` takes."""
+    """Torch's iterator of one epoch, counted by ``delivery``."""
 
     def __init__(self, iterator: Iterator[Any], delivery: Delivery) -> None:
         self._inner = iterator
@@ -193,6 +199,6 @@ class _Counted:
         return self._delivery.take(self._inner)
 
     def __getattr__(self, name: str) -> Any:
-        # What a class of somebody's own asks torch's iterator for. Not its length: a list of what
-        # has no end would be given room for all of it at once.
+        # What a user's class asks torch's iterator for. Not its length: a list of something endless
+        # would allocate room for all of it at once.
         return getattr(self._inner, name)

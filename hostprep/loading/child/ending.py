@@ -1,6 +1,7 @@
-"""Imported by the process that forks a loader's workers: all end with the one that measures.
+"""Imported by the process that forks a loader's workers: all then end with the measuring one.
 
-They hold the pipe by which that process is to see the end of who started it, so it never did.
+The workers hold the pipe by which that process would notice the end of its parent, so by itself it
+never did.
 """
 
 from __future__ import annotations

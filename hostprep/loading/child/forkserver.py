@@ -1,8 +1,8 @@
-"""The process that forks a loader's workers, as a training has it (Python's default from 3.14 on).
+"""The process that forks a loader's workers, as in a training (Python's default from 3.14 on).
 
-There it has imported what the training's script imports, torch above all, and its workers are
-forked from that: they share the memory and start at once. This process is no script, so the module
-of the loader is named instead.
+In a training it has imported what the training script imports, above all torch, and workers are
+forked from that: they share its memory and start at once. The measuring child is no script, so it
+names the loader's module instead.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import sys
 from collections.abc import Iterable
 from multiprocessing import forkserver, get_context
 
-# Before, it passed the script by, and each worker imported all of it anew.
+# Earlier versions left the script out, and each worker imported all of it anew.
 _IMPORTS_SCRIPTS = {(3, 13): (3, 13, 8), (3, 14): (3, 14, 1)}
 _SCRIPT = ["__main__"]
 _ENDING = "hostprep.loading.child.ending"
 
 
 def imports_once(start_method: str) -> bool:
-    """Return whether workers are forked from a process that has imported a training's script.
+    """Return whether workers are forked from a process that has imported the training script.
 
-    A list of modules that the user's own code has set for it stands instead of the script.
+    If the user's own code has set a list of modules for it, that list replaces the script.
     """
     first = _IMPORTS_SCRIPTS.get(sys.version_info[:2])
     imports = sys.version_info >= (3, 14) if first is None else sys.version_info >= first
@@ -29,9 +29,9 @@ def imports_once(start_method: str) -> bool:
 
 
 def start(modules: Iterable[str] | None) -> None:
-    """Start it, with ``modules`` imported or None for what it imports anyway, until it can fork.
+    """Start it with ``modules`` imported (None: its usual imports), and wait until it can fork.
 
-    By this thread: it ends with the one that started it.
+    Started by this thread: it ends with the thread that started it.
     """
     context = get_context("forkserver")
     named = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
@@ -40,7 +40,7 @@ def start(modules: Iterable[str] | None) -> None:
     try:
         first.start()
     except (OSError, EOFError):
-        # One of the modules ended it. What is wrong there, the workers tell in their own words.
+        # One of the modules ended it. The workers report what is wrong there in their own words.
         context.set_forkserver_preload([_ENDING])
     else:
         first.join()

@@ -1,4 +1,4 @@
-"""What a DataLoader was given: how it draws samples, and what stays as it is in the call to paste.
+"""What a DataLoader was given: how it draws samples, and what to keep in the call to paste.
 
 Runs in the measuring child only, where torch is.
 """
@@ -14,13 +14,13 @@ _PLAIN = ("torch.utils.data.sampler", "torchdata.stateful_dataloader.sampler")
 
 
 def plain_kind(sampler: Any) -> str | None:
-    """Return the name of a sampler's class where that is torch's own, else None."""
+    """Return the name of a sampler's class if that is one of torch's own, else None."""
     kind = type(sampler)
     return kind.__name__ if kind.__module__ in _PLAIN else None
 
 
 def own_class(loader: Any) -> str | None:
-    """Return the name of a DataLoader's class, or a chain's, where that is not torch's own."""
+    """Return the name of a DataLoader's or a chain's class if it is not torch's own DataLoader."""
     if loader is None:
         return None
     from torch.utils.data import DataLoader
@@ -29,7 +29,7 @@ def own_class(loader: Any) -> str | None:
 
 
 def is_shuffled(loader: Any) -> bool:
-    """Return whether a DataLoader draws samples in random order; where there is none, one would."""
+    """Return whether a DataLoader draws samples in random order; True if there is none yet."""
     if loader is None:
         return True
     from torch.utils.data import SequentialSampler
@@ -38,7 +38,7 @@ def is_shuffled(loader: Any) -> bool:
 
 
 def batch_sampler_of(loader: Any) -> Any:
-    """Return what groups the samples, None where nothing does; one epoch of it.
+    """Return a single epoch of what groups the samples, None if nothing does.
 
     timm's and Ultralytics' loaders repeat it without end, so that workers live on.
     """
@@ -48,21 +48,21 @@ def batch_sampler_of(loader: Any) -> Any:
 
 
 def inner_sampler(loader: Any) -> Any:
-    """Return what draws the samples one by one, also where a batch sampler groups them."""
+    """Return what draws the samples one by one, even if a batch sampler groups them."""
     return getattr(batch_sampler_of(loader), "sampler", loader.sampler)
 
 
 def draws_plainly(loader: Any) -> bool:
-    """Return whether a DataLoader draws indices from 0 on, in their order or at random.
+    """Return whether a DataLoader draws indices from 0 on, in order or at random.
 
-    Any other sampler knows what the data set can be asked for: some of the indices, or names.
+    Any other sampler knows what the data set can be asked for: a subset of the indices, or names.
     """
     plain = ("RandomSampler", "SequentialSampler")
     return loader is None or plain_kind(inner_sampler(loader)) in plain
 
 
 def current_settings(loader: Any) -> dict[str, Any]:
-    """Return what a DataLoader is set to of what is recommended, as fields of ``Subject``."""
+    """Return a DataLoader's present values of what is recommended, as fields of ``Subject``."""
     if loader is None:
         return {"current_workers": None, "current_prefetch": None}
     workers, ahead = int(loader.num_workers), loader.prefetch_factor  # numpy's, too
@@ -75,9 +75,9 @@ def current_settings(loader: Any) -> dict[str, Any]:
 
 
 def kept_arguments(loader: Any, batching: Batching) -> tuple[str, ...]:
-    """Return what a DataLoader was given beside its batches, as words of a call.
+    """Return what a DataLoader was given besides its batch settings, as arguments of a call.
 
-    What cannot be written out is named like its argument: ``collate_fn=collate_fn``.
+    What cannot be written out is named after its argument: ``collate_fn=collate_fn``.
     """
     if loader is None:
         return ()
@@ -99,7 +99,7 @@ def kept_arguments(loader: Any, batching: Batching) -> tuple[str, ...]:
 
 
 def kept_with_workers(loader: Any) -> tuple[str, ...]:
-    """Return what a DataLoader was given and takes with workers alone, as words of a call."""
+    """Return the arguments of a DataLoader that apply only with workers, as words of a call."""
     if loader is None:
         return ()
     words = []
@@ -113,17 +113,17 @@ def kept_with_workers(loader: Any) -> tuple[str, ...]:
 
 
 def in_order(loader: Any) -> bool:
-    """Return whether a DataLoader gives batches in the order in which they were asked for."""
+    """Return whether a DataLoader gives batches in the order in which they were requested."""
     return bool(getattr(loader, "in_order", True))  # torch before 2.6 has none
 
 
 def _drawing(loader: Any) -> list[str]:
-    """Return the words for how a DataLoader draws its samples."""
+    """Return the arguments that say how a DataLoader draws its samples."""
     from torch.utils.data import IterableDataset
 
     sampler = inner_sampler(loader)
     kind = plain_kind(sampler)
-    # A stream has its own order, and its DataLoader a sampler that says nothing.
+    # A stream has its own order, and the sampler of its DataLoader says nothing.
     if isinstance(loader.dataset, IterableDataset) or kind == "SequentialSampler":
         return []
     plain = kind == "RandomSampler" and not sampler.replacement

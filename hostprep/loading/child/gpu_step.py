@@ -1,7 +1,7 @@
-"""How many samples a second a GPU takes: training steps on synthetic data, in the measuring child.
+"""The samples a second that a GPU can train on: timed on synthetic data, in the measuring child.
 
-The network has the blocks and the widths of a ResNet-50 (He et al., 2015): what most image models
-are sized like. It stands for the user's own, whose rate ``--gpu-rate`` gives better.
+The network has the blocks and widths of a ResNet-50 (He et al., 2015), about the size of most image
+models. It stands in for the user's own model, whose rate ``--gpu-rate`` gives better.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 _WIDTHS = ((64, 3), (128, 4), (256, 6), (512, 3))
 _WARM_UP_STEPS = 3
-# Steps between two waits for the GPU, which a training need not make after each.
+# Steps between two synchronisations, which a training does not need after each step.
 _STEPS_AT_ONCE = 8
 
 
 def time_steps(device: str, batch_size: int, side: int, seconds: float) -> dict[str, Any]:
     """Return ``samples_per_s`` of forward, backward and update on ``device``, and how it was taken.
 
-    Half precision by autocast where the device is a GPU. Takes about ``seconds`` after a warm-up.
+    Uses half precision (autocast) if the device is a GPU. Takes about ``seconds`` after a warm-up.
     """
     import torch
 
     on_gpu = torch.device(device).type == "cuda"
-    # As a training that is after speed has it (NVIDIA: convolutions by tensor cores want it).
+    # As in a training tuned for speed (NVIDIA recommends it for convolutions on tensor cores).
     layout = torch.channels_last if on_gpu else torch.contiguous_format
     network = _resnet50().to(device, memory_format=layout)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3)

@@ -1,4 +1,4 @@
-"""Whether a batch holds images, and how large ones."""
+"""Whether a batch holds images, and of what size."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 from hostprep.loading.child.batches import shape_of
 
 _COLOURS = 3
-# Smaller ones are trained with smaller networks, many times as fast as the one that stands for all.
+# Smaller ones are trained with smaller networks, many times as fast as the one used here.
 _LEAST_SIDE = 128
 _DEEPEST = 4  # levels of a nested batch
 
 
 def image_side(batch: Any, depth: int = _DEEPEST) -> int | None:
-    """Return the side, in pixels, of square images as large as those in a batch; None without any.
+    """Return the side in pixels of square images as large as those in a batch; None if it has none.
 
-    Images are arrays of batch x 3 x height x width, or with the colours last, 128 pixels or more.
+    Images are arrays of batch x 3 x height x width, or with the colours last, of 128 pixels or
+    more.
     """
     shape = shape_of(batch)
     if shape is not None:

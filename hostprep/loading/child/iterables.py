@@ -1,4 +1,4 @@
-"""Timing an iterable of unknown make, in the measuring child: as it is, by the samples it gives."""
+"""Timing an iterable of unknown type as it is, by the samples it gives, in the measuring child."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hostprep.loading.model import Pipeline
 from hostprep.units import format_count
 
 _WARM_UP = 4
-# By the packages that their classes, or what they give, come from.
+# By the package that the iterable's class, or what it gives, comes from.
 _MAKERS = {"tensorflow.": "tf.data", "nvidia.dali.": "DALI"}
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The items that count: those after ``first``, up to ``last``; ``step`` of them are alike."""
+    """The items that count: those after ``first``, up to ``last``, in groups of ``step``."""
 
     first: int
     last: int
@@ -38,9 +38,9 @@ def time_iterable(
 ) -> dict[str, Any]:
     """Time any iterable as it is, for about twice ``seconds``, and return a ``Pipeline``'s fields.
 
-    One that ends is iterated again, and by whole epochs where one is over soon. An item counts as
-    ``batch_size`` samples; where that is None, as many as it seems to hold. Raises ``Inconclusive``
-    where too few came.
+    If it ends, it is iterated again, and timed by whole epochs if an epoch is short. An item counts
+    as ``batch_size`` samples or, if that is None, as many as it seems to hold. Raises
+    ``Inconclusive`` if too few came.
     """
 
     def count(item: Any) -> tuple[int, str]:
@@ -91,11 +91,12 @@ def time_iterable(
 
 
 def window_of(marks: Sequence[float], ends: Sequence[int], seconds: float) -> Window:
-    """Return which of the items that came at ``marks`` count, of which ``ends`` ended an epoch.
+    """Return which of the items that came at ``marks`` count; those at ``ends`` ended an epoch.
 
-    What was made ahead while it started is no rate, nor what it takes to learn its own pace. And
-    what shuffles whole samples gives those of its buffer at once when an epoch ends, having taken
-    all the time before its first: of such only whole epochs tell, each with its beginning.
+    What was made ahead while it started is not part of the rate, nor is the time it needs to tune
+    itself. And what shuffles whole samples gives its buffer at once at the end of an epoch, after a
+    long wait before its first item: of such only whole epochs, each with its beginning, give the
+    rate.
     """
     last = len(marks) - 1
     if len(ends) > 1:
@@ -113,13 +114,13 @@ def _goes_on(marks: Sequence[float], ends: Sequence[int], seconds: float, deadli
     now, came = marks[-1], len(marks)
     if came > 1 and now + (now - marks[-2]) > deadline:
         return False
-    if ends:  # of whole epochs one is to take so long, and be at its end
+    if ends:  # with whole epochs one has to last that long, and be complete
         return len(ends) < 2 or marks[ends[-1]] - marks[ends[0]] < seconds
     return now - marks[0] < 2 * seconds or came < _WARM_UP + SLOW_BATCHES
 
 
 def _maker(iterable: Any, item: Any) -> str | None:
-    """Return whose pipeline it is, by its class or by what it gives; None of any other."""
+    """Return whose pipeline it is, by its class or by what it gives; None for any other."""
     for thing in (iterable, *_parts(item)):
         for package, maker in _MAKERS.items():
             if type(thing).__module__.startswith(package):
@@ -130,7 +131,7 @@ def _maker(iterable: Any, item: Any) -> str | None:
 def _batch_in(iterable: Any, item: Any) -> Any:
     """Return an item without what Lightning's CombinedLoader puts beside its batch.
 
-    That is the batch's number and its loader's: as numbers they would make it a single sample.
+    That is the batch's number and its loader's, which would make it look like a single sample.
     """
     combined = any(
         kind.__name__ == "CombinedLoader" and "lightning" in kind.__module__.partition(".")[0]
@@ -140,7 +141,7 @@ def _batch_in(iterable: Any, item: Any) -> Any:
 
 
 def _goes_over(iterable: Any) -> str | None:
-    """Return the attribute that is a DataLoader, as of timm's PrefetchLoader; None without one."""
+    """Return the attribute that is a DataLoader, as in timm's PrefetchLoader; None if none is."""
     data = sys.modules.get("torch.utils.data")
     if data is None:  # then nobody has made one
         return None

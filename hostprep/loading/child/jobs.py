@@ -1,8 +1,8 @@
-"""The measuring child: ``python -m hostprep.loading.child.jobs JOB`` does one job and tells of it.
+"""The measuring child: ``python -m hostprep.loading.child.jobs JOB`` does one job and reports it.
 
-A fresh process for each measurement: no imported module, no open file and no thread of an earlier
-one tints it, and whatever the user's code does ends with it. What user code prints to stdout goes
-to stderr; on the real stdout there are only events, one JSON object a line.
+Each measurement has a fresh process: no imported module, open file or thread of an earlier one
+affects it, and whatever the user's code does ends with it. What user code prints to stdout goes to
+stderr; the real stdout carries only events, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from hostprep.loading.child.opening import Opened
 
 _MOST_CAUSES = 10
-# Of the time for the stages, and after it.
+# As a share of the time for the stages, and after that time.
 _SIDE_BY_SIDE_SHARE = 0.25
-# Of what an error says, which may quote all of a sample.
+# Characters kept at either end of an error's text, which may quote a whole sample.
 _ENDS = 50_000
 
 
 class _Events:
-    """The way back to hostprep; ``where`` is what an error of the user's code comes from."""
+    """The channel back to hostprep; ``where`` says what an error of the user's code comes from."""
 
     def __init__(self) -> None:
         self.where = "start"
@@ -61,11 +61,11 @@ class _Events:
 
 
 def main() -> None:
-    """Do the job in ``sys.argv[1]``; errors of user code are events as well."""
+    """Do the job in ``sys.argv[1]``; errors of user code are reported as events too."""
     die_with_parent()
     forks_die_with_us()
     events = _Events()
-    # Gone before the user's module is imported: one that parses its arguments there finds none.
+    # Removed before the user's module is imported: if that parses arguments, it finds none.
     job = json.loads(sys.argv.pop())
     if job["sockets"] is not None:
         _keep_sockets_in(job["sockets"])
@@ -91,15 +91,15 @@ def main() -> None:
             causes=_causes(error),
             trace="".join(traceback.format_exception(error))[-8000:],
         )
-    del keep  # now that all is told, the workers may end, each in its time
+    del keep  # all is reported: now the workers may end, in their own time
 
 
 def _keep_sockets_in(folder: str) -> None:
-    """Have this process and its workers keep their sockets in ``folder``, which is removed.
+    """Make this process and its workers keep their sockets in ``folder``, which is removed later.
 
-    Each worker that hands over tensors makes a folder of its own for that, and one that is killed
-    leaves it behind. Only multiprocessing's are meant: what the loader itself keeps in the folder
-    for temporary files, it may look for there in the next measurement.
+    Each worker that passes on tensors makes a folder for that, and leaves it behind if it is
+    killed. This affects only multiprocessing: what the loader itself keeps in the folder for
+    temporary files, it may look for there in the next measurement.
     """
     multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined]
 
@@ -110,7 +110,7 @@ def _clipped(text: str) -> str:
 
 
 def _causes(error: BaseException) -> list[str]:
-    """Return what the errors that led to this one say."""
+    """Return the messages of the errors that led to this one."""
     found: list[str] = []
     while (cause := error.__cause__ or error.__context__) is not None and len(found) < _MOST_CAUSES:
         found.append(_clipped(str(cause)))
@@ -123,7 +123,7 @@ def _probe(job: dict[str, Any], events: _Events) -> Any:
     from hostprep.loading.child.opening import describe, open_source
     from hostprep.loading.files import decoders
 
-    # Before the user's module: what that imports may not suffer torch after it.
+    # Before the user's module: some that it imports must not be loaded before torch.
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -180,7 +180,7 @@ def _long_enough(opened: Opened) -> None:
     if opened.batching is Batching.SIZE:
         what = f"{format_count(opened.length or 0, 'sample')}, {what} of {opened.batch_size}"
     hint = "name a larger data set, or a smaller --batch-size"
-    if opened.collate is None:  # of a data set by itself nobody said what an item is
+    if opened.collate is None:  # a bare data set does not say what an item is
         hint += "; if its items are batches already, a DataLoader of it with batch_size=None"
     raise Inconclusive(
         f"{opened.description} has {what}: too few to take a rate of, and hardly worth a worker.",
@@ -201,10 +201,11 @@ def _stages(job: dict[str, Any], events: _Events) -> None:
     others_before, before = processes.others_now(), processes.usage(())
     stages = time_stages(samples, job["batch_size"], job["seconds"])
     others = processes.used_between(before, processes.usage(()))["others_cpus"]
-    # More than before they took on behalf of this, as a file server does.
+    # Beyond the usual, they may work on behalf of this one, as a file server does.
     stages = replace(stages, others_cpus=min(others, others_before))
     if may_bind(stages, len(scheduled_cpus())):
-        # Each sample takes two files, as does each that cannot be read: those after them are new.
+        # Each sample takes two files, as does each that cannot be read: the files after them are
+        # new.
         first = 2 * (stages.samples + stages.unreadable)
         unseen = samples.names[first:]
         together = read_side_by_side(unseen, job["readers"], _SIDE_BY_SIDE_SHARE * job["seconds"])
@@ -213,7 +214,7 @@ def _stages(job: dict[str, Any], events: _Events) -> None:
 
 
 def _gpu(job: dict[str, Any], events: _Events) -> None:
-    """Time training steps, with fewer samples in a batch where its memory does not suffice."""
+    """Time training steps, with smaller batches if the GPU's memory does not suffice."""
     import torch
 
     from hostprep.loading.child.gpu_step import time_steps
@@ -233,7 +234,7 @@ def _gpu(job: dict[str, Any], events: _Events) -> None:
         else:
             events.tell("result", result=result)
             return
-        # Not while the error is handled: it holds what was on the GPU.
+        # Not while the error is handled: it references what was on the GPU.
         size //= 2
         torch.cuda.empty_cache()
 

@@ -1,6 +1,6 @@
 """Opening what the user named, in a process of its own: a Dataset, a DataLoader, or any iterable.
 
-Runs in the measuring child only: importing somebody's module runs their code.
+Runs in the measuring child only, because importing a user's module runs the user's code.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from hostprep.loading.naming import parts_of
 class Opened:
     """What was opened. ``loader`` is the DataLoader that was given, if it was one.
 
-    ``named`` is what the user has of it: that DataLoader, or a chain that begins with it.
-    ``dataset`` is None for an iterable of unknown make, which is then ``iterable``.
-    ``batch_size`` is None where batches have to be counted, as their sizes are not known before.
-    ``mixed`` tells that the samples lie in random order already.
+    ``named`` is what the user has: that DataLoader, or a chain that begins with it. ``dataset`` is
+    None for an iterable of unknown type, which is then ``iterable``. ``batch_size`` is None if
+    batches have to be counted, because their sizes are not known beforehand. ``mixed``: the samples
+    are already in random order.
     """
 
     dataset: Any
@@ -58,11 +58,11 @@ class Opened:
 
     @property
     def length(self) -> int | None:
-        """Return the samples of an epoch, of all ranks together; None where nobody tells.
+        """Return the samples of an epoch, of all ranks together; None if nobody knows.
 
-        Of an iterable it is whatever that says of itself, but for 0, which DALI's say where they
-        have no end. Raises ``UsageError`` for a data set without a length, as nobody knows then
-        which samples there are.
+        For an iterable this is its own length, except 0, which DALI's report if they are endless.
+        Raises ``UsageError`` for a data set without a length, since then nobody knows which samples
+        there are.
         """
         if self.kind == "stream":
             return None
@@ -71,7 +71,7 @@ class Opened:
         if self.dataset is None:
             try:
                 return _length(self.iterable) or None
-            except Exception:  # nothing hangs on it, and Lightning's CombinedLoader wants iter()
+            except Exception:  # nothing depends on it, and Lightning's CombinedLoader needs iter()
                 return None
         length = _length(self.dataset)
         if length is None:
@@ -83,7 +83,7 @@ class Opened:
 
     @property
     def batches(self) -> int | None:
-        """Return the batches that an epoch has; None where nobody tells."""
+        """Return the batches of an epoch; None if nobody knows."""
         if self.batching is Batching.BATCH_SAMPLER:
             return _length(batch_sampler_of(self.loader))
         if self.batching is Batching.SAMPLER:
@@ -97,25 +97,24 @@ class Opened:
 def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
     """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``.
 
-    Raises ``TorchMissing`` where torch is not there for what is no iterable by itself, and
-    ``UsageError`` where there is no such thing.
-    With ``form``, ``decoder`` and ``resizer`` a few of the files are read into memory, in that
-    form, first.
+    Raises ``TorchMissing`` if torch is missing for anything but a bare iterable, and ``UsageError``
+    if the named thing does not exist. With ``form``, ``decoder`` and ``resizer`` some of the files
+    are first read into memory, in that form.
     """
     if "files" in source:
         samples, directory = listed_samples(source["files"])
         if "form" in source:
             samples = in_memory(samples, source["form"], source["decoder"], source["resizer"])
         size = batch_size or 32
-        # In the order of the list the first ones are those that the stages were timed with.
+        # In the order of the list, the first ones are those that the stages were timed with.
         return Opened(samples, None, None, collate_tensors, size, "dataset", directory, mixed=True)
     return _classify(_named(source["loader"]), source["loader"], batch_size)
 
 
 def _named(spec: str) -> Any:
     module_name, name = parts_of(spec)
-    sys.path.insert(0, os.getcwd())  # as `python train.py` has it
-    sys.argv[0] = module_name  # argparse says whose arguments are missing
+    sys.path.insert(0, os.getcwd())  # as in `python train.py`
+    sys.argv[0] = module_name  # argparse prints it as the program's name
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -133,7 +132,7 @@ def _named(spec: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            # Python's own queue.py hides the one here, where that was imported before.
+            # Python's own queue.py hides the user's if it was imported before.
             place = getattr(module, "__file__", None) or "built in"
             raise UsageError(
                 f"module {module_name} ({place}) has no {name}.",
@@ -173,7 +172,8 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         )
     if isinstance(found, DataLoader):
         return _of_loader(found, found, what, batch_size)
-    # As webdataset's WebLoader is: a stream of batches, which another DataLoader would batch again.
+    # For instance webdataset's WebLoader: a stream of batches, which another DataLoader would batch
+    # again.
     chain = getattr(found, "pipeline", None)
     if isinstance(chain, list) and chain and isinstance(chain[0], DataLoader):
         return _of_loader(chain[0], found, f"{what}: the DataLoader in it", batch_size)
@@ -193,14 +193,14 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
 
 
 def _holds_several(found: Any, loaders: Any) -> bool:
-    """Return whether it holds several loaders, which are of the types ``loaders``, or splits."""
-    # fastai's DataLoaders are no tuple, and have theirs under this name.
+    """Return whether it holds several loaders, of the types ``loaders``, or several splits."""
+    # fastai's DataLoaders is no tuple, and keeps its loaders under this name.
     parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
     if isinstance(parts, tuple | list) and (
         parts is not found or any(isinstance(one, loaders) for one in parts)
     ):
         return True
-    # Splits, whatever each is; a data set of samples has them by number.
+    # Splits, of any type; a data set of samples is a mapping by number.
     return isinstance(found, Mapping) and bool(found) and 0 not in found
 
 
@@ -213,7 +213,7 @@ def _kind(found: Any) -> str:
 
 
 def _without_torch(found: Any, spec: str, batch_size: int | None) -> Opened:
-    """Open an iterable where there is no torch, which tf.data can do without; nothing else."""
+    """Open an iterable without torch, which only tf.data and the like can do without."""
     if isinstance(found, type) or (callable(found) and not isinstance(found, Iterable)):
         found = found()
     if not isinstance(found, Iterable) or hasattr(found, "__getitem__"):
@@ -223,9 +223,9 @@ def _without_torch(found: Any, spec: str, batch_size: int | None) -> Opened:
 
 
 def _of_loader(loader: Any, named: Any, what: str, batch_size: int | None) -> Opened:
-    """Return a DataLoader opened; ``batch_size`` is what the user wishes instead of its own.
+    """Return a DataLoader opened; ``batch_size`` is the user's value, which replaces its own.
 
-    Without automatic batching it tells how many samples the data set puts into a batch.
+    Without automatic batching it says how many samples the data set puts into a batch.
     """
     from torch.utils.data import IterableDataset
 
@@ -249,15 +249,15 @@ def _batching(loader: Any) -> Batching:
         return Batching.SIZE if plain else Batching.BATCH_SAMPLER
     if plain_kind(loader.sampler) in ("RandomSampler", "SequentialSampler"):
         return Batching.DATASET
-    entry = next(iter(loader.sampler), None)  # of a stream it is None, whatever comes
+    entry = next(iter(loader.sampler), None)  # for a stream it is None every time
     lists = isinstance(entry, list | range) or getattr(entry, "ndim", 0) == 1
     return Batching.SAMPLER if lists else Batching.DATASET
 
 
 def describe(opened: Opened, *, thoroughly: bool) -> Subject:
-    """Return what is known of the opened thing; ``thoroughly`` tries to pickle it, too.
+    """Return what is known of the opened thing; if ``thoroughly``, also whether it can be pickled.
 
-    Raises ``Inconclusive`` where it is empty.
+    Raises ``Inconclusive`` if it is empty.
     """
     length = opened.length
     if length == 0 or opened.batches == 0:
@@ -299,9 +299,9 @@ def _torch_version() -> str | None:
 
 
 def _cuda() -> tuple[bool, str | None]:
-    """Return whether there is a GPU that torch sees; looking does not start CUDA in this process.
+    """Return whether torch sees a GPU; looking does not start CUDA in this process.
 
-    Its fork-safe count goes through NVML: a child forked later must not find CUDA initialised.
+    The fork-safe count goes through NVML: a child forked later must not find CUDA initialised.
     """
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     try:
@@ -338,6 +338,6 @@ def _start_method(loader: Any) -> str:
 
 
 def _opencv_threads() -> int | None:
-    """Return how many threads OpenCV would start here, None where the loader does not use it."""
+    """Return how many threads OpenCV would start here, None if the loader does not use OpenCV."""
     module = sys.modules.get("cv2")
     return None if module is None else int(module.getNumThreads())

@@ -1,9 +1,9 @@
-"""A DataLoader class of somebody's own that goes through its batches in its own way.
+"""A user's DataLoader class that iterates over its batches in its own way.
 
-What such a class does with batches it does in the main process, where no worker takes it over:
-fetching the features of sampled nodes, augmenting on another device, merging batches. A plain
-DataLoader in its place would show another rate, so its own ``__iter__`` runs, over torch's iterator
-as hostprep sets it.
+Such a class processes batches in the main process, and no worker can take that over: fetching the
+features of sampled nodes, augmenting on another device, merging batches. A plain DataLoader in its
+place would show a different rate, so the class's own ``__iter__`` runs, over torch's iterator with
+hostprep's settings.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 from hostprep.loading.child.delivery import Delivery, NotThisWay
 
-# More loaders around each other are no wish, but a circle.
+# More loaders nested in each other are not intended, but a cycle.
 _DEEP = 16
 
 
 def has_own_way(loader: Any) -> bool:
-    """Return whether a DataLoader's class, or a chain, changes how its batches are gone through."""
+    """Return whether a DataLoader's class, or a chain, changes how batches are iterated over."""
     if loader is None:
         return False
     from torch.utils.data import DataLoader
 
     kind = type(loader)
     if not issubclass(kind, DataLoader):
-        # Accelerate's only say that they are one; webdataset's chain may have stages after it.
+        # Accelerate's only claim to be one; webdataset's chain may have stages after it.
         return isinstance(loader, DataLoader) or len(loader.pipeline) > 1
     return (
         kind.__iter__ is not DataLoader.__iter__
@@ -34,11 +34,11 @@ def has_own_way(loader: Any) -> bool:
 
 
 def innermost(loader: Any) -> Any:
-    """Return the DataLoader that makes the batches: of one that goes over another, that other one.
+    """Return the DataLoader that makes the batches: the inner one if the loader wraps another.
 
-    Its workers are set there, as Accelerate's are; with several inside nobody knows.
+    Its workers are set there, as with Accelerate's; with several inside nobody knows which.
     """
-    if loader is None:  # as where there is no torch
+    if loader is None:  # for instance without torch
         return None
     from torch.utils.data import DataLoader
 
@@ -58,9 +58,9 @@ def _is_loader(value: Any) -> bool:
 
 
 def check_own_way(loader: Any) -> None:
-    """Raise ``NotThisWay`` where it cannot lead over another iterator than the one it has.
+    """Raise ``NotThisWay`` if the class cannot be led over another iterator than the one it has.
 
-    Some keep one from the start, over all epochs: its workers are those that were set first.
+    Some keep one from the start, across all epochs: its workers are those that were set first.
     """
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -69,10 +69,10 @@ def check_own_way(loader: Any) -> None:
 
 
 class InItsOwnWay:
-    """What the class of ``theirs`` makes of what ``loader`` gives, passed on by ``delivery``.
+    """What the class of ``theirs`` makes of the batches of ``loader``, passed on by ``delivery``.
 
-    Its attributes stay, but for torch's own, which are ``loader``'s: the samples, the workers.
-    Raises ``NotThisWay``, like any error of its code, before or with the first batch.
+    It keeps its attributes except torch's own, which are ``loader``'s: the samples, the workers.
+    Raises ``NotThisWay``, or any error of the class's code, before or with the first batch.
     """
 
     def __init__(self, theirs: Any, loader: Any, delivery: Delivery) -> None:
@@ -88,8 +88,8 @@ class InItsOwnWay:
             ours = of is loader or any(of is twin for twin in self._twins)
             return delivery.of(made) if ours else made
 
-        # An override calls it by super(): there is no place nearer than torch's class. This process
-        # does nothing else, and ends with its one measurement.
+        # An override calls it through super(), so torch's class is the nearest place to set it.
+        # This process does nothing else, and ends after its one measurement.
         DataLoader._get_iterator = get_iterator  # type: ignore[method-assign, assignment]
 
     def _twin_of(self, theirs: Any, loader: Any) -> Any:
@@ -98,10 +98,10 @@ class InItsOwnWay:
         inside = {}
         for name, value in vars(theirs).items():
             if _is_loader(value):
-                # Accelerate's goes over the one that it was made of, which may have its own way.
+                # Accelerate's wraps the one it was made from, which may have its own way too.
                 nested = value is not theirs and has_own_way(value) and len(self._twins) < _DEEP
                 inside[name] = self._twin_of(value, loader) if nested else loader
-        # DataLoader lets nobody set most of these.
+        # DataLoader's __setattr__ forbids setting most of these.
         twin.__dict__.update({**vars(theirs), **inside, **vars(loader)})
         return twin
 

@@ -1,4 +1,4 @@
-"""What is sent to a worker that is not forked, tried without one, in the measuring child."""
+"""Tries to pickle what a worker that is not forked would be sent, in the measuring child."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Counting:
-    """A file that counts what is written and keeps nothing: the pickle of a data set may be big."""
+    """A file that counts what is written and keeps none: a data set's pickle may be large."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -21,10 +21,10 @@ class _Counting:
 
 
 class _Trying(ForkingPickler):
-    """Pickles as for a worker that is spawned, and leaves what it pickles as it is.
+    """Pickles as for a spawned worker, but leaves what it pickles unchanged.
 
-    Torch's own way moves all tensors into shared memory, which may have no room for them, and keeps
-    a descriptor or two for each: of a data set that is measured next.
+    Torch's own way moves all tensors into shared memory, which may lack the room, and keeps a
+    descriptor or two for each: for a data set that is measured next.
     """
 
     def reducer_override(self, thing: Any) -> Any:
@@ -36,40 +36,40 @@ class _Trying(ForkingPickler):
 
 
 class _NoChild:
-    """Stands for the worker to spawn: what only goes to such a one, as a lock, is taken then."""
+    """Stands in for the worker to spawn: what only goes to one, as a lock, is then accepted."""
 
     def duplicate_for_child(self, descriptor: int) -> int:
         return descriptor
 
-    DupFd = duplicate_for_child  # by the name that multiprocessing asks for
+    DupFd = duplicate_for_child  # the name that multiprocessing asks for
 
 
 def pickled(dataset: Any, collate: Any, loader: Any) -> tuple[dict[str, str], int | None]:
-    """Return what keeps a data set and its functions from being sent to a worker, or the bytes.
+    """Return why a data set and its functions cannot be sent to a worker, or their pickled bytes.
 
-    That is an error for each of ``dataset``, ``collate_fn`` and ``worker_init_fn`` that has one:
-    who is told of the wrong one looks for it in vain.
+    The errors are by name, for each of ``dataset``, ``collate_fn`` and ``worker_init_fn`` that has
+    one: a user who is told the wrong one searches in vain.
     """
     parts = {
         "dataset": dataset,
         "collate_fn": collate,
         "worker_init_fn": None if loader is None else loader.worker_init_fn,
     }
-    # Together at first, as they are sent: what they share is sent once.
+    # First all together, as they are sent: what they share is sent once.
     whole = _tried(tuple(parts.values()))
     if isinstance(whole, int):
         return {}, whole
     errors: dict[str, str] = {}
     for name, part in parts.items():
         if errors and getattr(part, "__self__", None) is dataset:
-            continue  # a method of the data set, which goes with it: the fault is told already
+            continue  # a method of the data set, sent with it: already reported
         if isinstance(found := _tried(part), str):
             errors[name] = found
     return errors or {"dataset": whole}, None
 
 
 def _tried(thing: Any) -> int | str:
-    """Return the bytes of a thing as it is sent to a worker, or why it cannot be sent."""
+    """Return the size of a thing as it is sent to a worker, or why it cannot be sent."""
     target = _Counting()
     set_spawning_popen(_NoChild())  # type: ignore[arg-type]
     try:

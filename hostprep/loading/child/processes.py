@@ -1,7 +1,7 @@
 """What this process and its children use: processor time, waiting for processors, memory, files.
 
-From /proc (schedstat of a thread: its waiting for processors, in nanoseconds) and the clocks that
-the kernel keeps for processes: of threads and programs that have ended only these still know.
+Read from /proc (a thread's schedstat: its waiting for processors, in nanoseconds) and from the
+kernel's clocks of processes, the only ones that include ended threads and programs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _TICK = os.sysconf("SC_CLK_TCK")
 # The kernel's number for the processor clock of a whole process: MAKE_PROCESS_CPUCLOCK in Linux's
 # posix-timers.h, CPUCLOCK_SCHED of it.
 _CPUCLOCK_SCHED = 2
-# Of the fields after the command's name in /proc/PID/stat: cutime and cstime.
+# Among the fields after the command's name in /proc/PID/stat: cutime and cstime.
 _REAPED_TICKS = slice(13, 15)
 _LOOK_SECONDS = 0.3
 
 
 class WorkerStart:
-    """A ``worker_init_fn`` that ties a worker to its parent and goes on with the user's own."""
+    """A ``worker_init_fn`` that ties a worker to its parent and then calls the user's own."""
 
     def __init__(self, then: Callable[[int], Any] | None) -> None:
         self.then = then
@@ -39,11 +39,11 @@ class WorkerStart:
 
 
 def look_for_killed(workers: Iterable[Any]) -> None:
-    """Raise, in torch's words, where one of a DataLoader's ``workers`` was killed.
+    """Raise the error that torch would raise if one of a DataLoader's ``workers`` was killed.
 
-    Torch says so when it happens: not while workers are still started, not of those that it did not
-    fork itself, and in vain where what runs then catches all errors. It looks again only when a
-    batch has not come for five seconds, and there may be no time for that.
+    Torch reports it when it happens, but not while workers are still being started, not for those
+    that it did not fork itself, and in vain if the code running then catches all errors. It looks
+    again only when a batch has not come for five seconds, and there may be no time for that.
     """
     for worker in workers:
         if worker.exitcode is not None and worker.exitcode < 0:
@@ -53,13 +53,13 @@ def look_for_killed(workers: Iterable[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds since some beginning, at ``at``: of this process, of all of ours, of everybody.
+    """Seconds since some moment, read at ``at``: of this process, of all of ours, of everybody.
 
-    ``main_cpu`` is of this process alone, with threads that have ended. ``own_cpu`` is of this one,
-    its workers and the programs that any of them started; ``own_delay`` how long their main threads
-    waited for a processor, of those that still live: that is what a loader loses. The threads of a
-    library wait side by side, and for each other. ``everybody_cpu`` is of the processors this
-    process may use; time that another virtual machine took counts as used.
+    ``main_cpu`` is this process alone, including threads that have ended. ``own_cpu`` is this
+    process, its workers and the programs that any of them started; ``own_delay`` is how long the
+    main threads of those that still live waited for a processor: that is what a loader loses. (A
+    library's threads wait in parallel, and for each other.) ``everybody_cpu`` is of the processors
+    that this process may use; time taken by another virtual machine counts as used.
     """
 
     at: float
@@ -70,7 +70,7 @@ class Usage:
 
 
 def usage(pids: Iterable[int]) -> Usage:
-    """Read the usage of this process and of ``pids``, its workers, now."""
+    """Read the present usage of this process and of ``pids``, its workers."""
     own_cpu = own_delay = 0.0
     for pid in _with_descendants([os.getpid(), *pids]):
         own_cpu += _cpu_seconds(pid)
@@ -79,10 +79,10 @@ def usage(pids: Iterable[int]) -> Usage:
 
 
 def used_between(before: Usage, after: Usage) -> dict[str, float]:
-    """Return the processors' worth of time that was used meanwhile, as fields of ``Probe``."""
+    """Return how many processors were used in between, as fields of ``Probe``."""
     elapsed = after.at - before.at
     own = (after.own_cpu - before.own_cpu) / elapsed
-    delayed = max(0.0, after.own_delay - before.own_delay)  # threads that ended took theirs along
+    delayed = max(0.0, after.own_delay - before.own_delay)  # ended threads took theirs along
     return {
         "own_cpus": own,
         "main_cpus": (after.main_cpu - before.main_cpu) / elapsed,
@@ -92,14 +92,14 @@ def used_between(before: Usage, after: Usage) -> dict[str, float]:
 
 
 def others_now() -> float:
-    """Return how many processors other programs take at the moment; takes a third of a second."""
+    """Return how many processors other programs use at the moment; takes a third of a second."""
     before = usage(())
     time.sleep(_LOOK_SECONDS)
     return used_between(before, usage(()))["others_cpus"]
 
 
 def thread_delay_seconds() -> float:
-    """Return how long this thread has waited for a processor, 0 where the kernel does not say."""
+    """Return how long this thread has waited for a processor, 0 if the kernel does not say."""
     return _delay_seconds("thread-self")
 
 
@@ -127,7 +127,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _delay_seconds(thread: str) -> float:
-    """Return how long a thread, named by its folder in /proc, has waited for a processor."""
+    """Return how long a thread, given by its folder in /proc, has waited for a processor."""
     words = _read(f"/proc/{thread}/schedstat").split()
     return int(words[1]) / 1e9 if len(words) > 1 else 0.0
 
@@ -140,7 +140,7 @@ def _threads(pid: int) -> list[str]:
 
 
 def _everybody() -> float:
-    """Return the seconds in which the processors that we run on were busy, or stolen from us."""
+    """Return the seconds in which the processors we run on were busy, or stolen from us."""
     mine = scheduled_cpus()
     ticks = 0
     for line in _read("/proc/stat").splitlines():
@@ -152,15 +152,15 @@ def _everybody() -> float:
 
 
 def own_memory(pid: int) -> int | None:
-    """Return the memory in bytes that a process alone has written, None where nobody says.
+    """Return the memory in bytes that only this process has written, None if it cannot be read.
 
-    What it shares with its parent until one of them writes is no part of it, nor are files that it
-    has mapped, in a tmpfs or elsewhere: one more such process does not take them once more.
+    That excludes what it shares with its parent until one of them writes, and files that it has
+    mapped, in a tmpfs or elsewhere: another such process does not take them once more.
     """
     held = None
     written = 0
     for line in _read(f"/proc/{pid}/smaps").splitlines():
-        # One after the other for each mapping; anonymous is what belongs to no file.
+        # Both lines come for each mapping in turn; anonymous memory belongs to no file.
         if line.startswith("Private_Dirty:"):
             written = int(line.split()[1])
         elif line.startswith("Anonymous:"):
@@ -187,6 +187,6 @@ def open_descriptors() -> int:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(errors="replace")  # names of programs and files are any bytes
+        return Path(path).read_text(errors="replace")  # names may be any bytes
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""What cannot be timed of what was named: said with what it is, and what is wanted instead."""
+"""Refuses named things that cannot be timed: says what they are, and what to name instead."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PARTS = 8
 
 
 def refuse_data(found: Any, said: str) -> None:
-    """Raise ``UsageError`` where it is data and no data set: arrays, a text, a file, or its name.
+    """Raise ``UsageError`` if it is data but no data set: arrays, a text, a file, or its name.
 
-    So it does for a part of a DataLoader, such as its sampler. Of an array nobody knows whether it
-    is one batch or all samples. ``said`` is its name and its type. Not to be called for torch's
-    own data sets and DataLoaders.
+    Also for a part of a DataLoader, such as its sampler. For an array nobody knows whether it is
+    one batch or all samples. ``said`` is its name and its type. Not to be called for torch's own
+    data sets and DataLoaders.
     """
     if isinstance(found, str | bytes | bytearray | PathLike):
         raise UsageError(
@@ -49,7 +49,8 @@ def refuse_data(found: Any, said: str) -> None:
     parts = list(found.values()) if isinstance(found, Mapping) else found
     if not isinstance(parts, tuple | list) or not 0 < len(parts) <= _PARTS:
         return
-    # What a function returns with commas is a tuple; samples in a list may look like each other.
+    # A function that returns values separated by commas returns a tuple; samples in a list may look
+    # alike.
     if all(map(_is_array, parts)) and (
         isinstance(found, tuple | Mapping) or rows_of_all(parts) is not None
     ):
@@ -62,7 +63,7 @@ def refuse_data(found: Any, said: str) -> None:
 
 
 def _refuse_part(found: Any, said: str) -> None:
-    """Raise ``UsageError`` where it is a DataLoader's sampler, or one pass through a DataLoader."""
+    """Raise ``UsageError`` if it is a DataLoader's sampler, or one pass over a DataLoader."""
     from torch.utils.data import BatchSampler, Sampler
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -101,7 +102,7 @@ def no_loader(found: Any, said: str) -> UsageError:
 
 
 def _is_array(thing: Any) -> bool:
-    """Return whether it says that it can be made an array of numpy: tensors, arrays, tables."""
+    """Return whether it says that numpy can make it an array: tensors, arrays, tables."""
     return attribute_of(type(thing), "__array__") is not None and shape_of(thing) is not None
 
 

@@ -1,4 +1,4 @@
-"""A loader, started until its first batch has come: in torch's way, or in that of its own class."""
+"""Starting a loader until its first batch has come: in torch's way, or in that of its own class."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _ENDED_EARLY = (
 class Batches:
     """Takes batches from a loader.
 
-    As a training does, it holds a batch until the next one has come. That is room in shared memory
-    and, without workers, decides whether malloc gives the memory back to the kernel and takes it
-    anew for each batch, which halves the rate of samples that are as good as ready.
+    Like a training it holds a batch until the next one has come. That takes room in shared memory
+    and, without workers, decides whether malloc returns the memory to the kernel and requests it
+    anew for each batch, which halves the rate if samples cost next to nothing.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Batches:
         again: Callable[[], Iterator[Any]] | None = None,
         length: int | None = None,
     ) -> None:
-        """``again`` starts the next epoch, of which ``epochs`` were begun.
+        """``again`` starts the next epoch; ``epochs`` were begun.
 
-        ``length`` is what it says of itself, in samples or batches, where it does.
+        ``length`` is the loader's own length, in samples or batches, if it has one.
         """
         self.came = 0
         self.epochs = 0
@@ -54,10 +54,12 @@ class Batches:
         self._epoch_began = 0
 
     def take(self) -> Any:
-        """Return the next batch; ``Inconclusive`` where there is none, also in the next epoch."""
+        """Return the next batch; raises ``Inconclusive`` if there is none, not even in the next
+        epoch.
+        """
         batch = next(self._iterator, _NOTHING)
         so_far = self.came - self._epoch_began
-        # One that gave nothing when it was iterated again is asked no more.
+        # A loader that gave nothing when it was iterated again is not asked again.
         if batch is _NOTHING and self._again is not None and so_far >= LEAST_EPOCH_BATCHES:
             self._epoch_began = self.came
             self._iterator = self._again()
@@ -86,8 +88,8 @@ class Batches:
 class Started:
     """A loader that has given its first batch, ``first_seconds`` after it was ``asked_at``.
 
-    ``threads`` is what runs around it. ``own_way``: its class's own code has its part in it;
-    ``problem`` tells why it has none.
+    ``threads`` runs around it, if anything does. ``own_way``: its class's own code takes part;
+    ``problem`` says why it does not.
     """
 
     built: Built
@@ -101,24 +103,24 @@ class Started:
 
     @property
     def own_part(self) -> Delivery | None:
-        """Return what tells torch's part from that of the loader's own class, if it has one."""
+        """Return what separates torch's part from that of the loader's own class, if it has one."""
         return self.delivery if self.own_way else None
 
     @property
     def given(self) -> int:
-        """Return the batches of torch's that what came was made of."""
+        """Return how many of torch's batches the batches so far were made of."""
         return self.delivery.came if self.own_way else self.batches.came
 
 
 def start(opened: Opened, job: ProbeJob, told: Callable[..., None]) -> Started:
-    """Start the loader, in the way of its own class where it has one that can be timed."""
+    """Start the loader, in the way of its own class if it has one that can be timed."""
     problem = None
     if job.own_way and not job.ready and not job.background and has_own_way(opened.loader):
         try:
             check_own_way(opened.loader)
             return _first_batch(opened, job, told, own_way=True)
         except Exception as error:
-            # What is wrong with the samples, torch's own way will show as well.
+            # If something is wrong with the samples, torch's own way will show it as well.
             problem = str(error) if isinstance(error, NotThisWay) else repr(error)
     started = _first_batch(opened, job, told, own_way=False)
     started.problem = problem
@@ -157,7 +159,7 @@ def _first_batch(
         from prefetch_generator import BackgroundGenerator
 
         threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
-    # Workers would have to be started again, which is no rate.
+    # Workers would have to be started again, and that time is not part of the rate.
     again = None if job.workers or job.background else epoch
     batches = Batches(iterator, opened.description, again=again, length=opened.length)
     batches.take()

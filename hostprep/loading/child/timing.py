@@ -1,11 +1,11 @@
 """Timing a real DataLoader, in the measuring child.
 
-The batches that workers make before anybody asks are no throughput: at least ``2 x workers + 4`` of
-them are taken before the clock is started, and it stops after whole rounds of all workers. Where
-there was time for few rounds, the rate is that at which workers make batches, not that at which
-these arrive: on a slow source all workers are done at about the same time, and how many such bursts
-a short time holds is chance. A loader that still gets faster, as one does that keeps what it reads
-once, is timed again while there is time.
+Batches that workers make before anybody asks say nothing about the throughput: at least ``2 x
+workers + 4`` batches are taken before the clock starts, and it stops after whole rounds of all
+workers. If there was time for only a few rounds, the rate is that at which workers make batches,
+not that at which they arrive: on a slow source all workers finish at about the same time, and how
+many such bursts fall into a short time is chance. A loader that is still getting faster, for
+instance because it caches what it reads, is timed again while there is time.
 """
 
 from __future__ import annotations
@@ -38,25 +38,26 @@ from hostprep.loading.rounds import (
 from hostprep.units import format_count
 
 _BLOCKS = 8
-# Of what was timed: whether it still gets faster is seen by so many parts, and by how much.
+# How many parts of the timed span are compared to see whether it still gets faster, and by how
+# much.
 _MOST_PARTS, _FEWEST_PARTS = 4, 3
 _MUCH_FASTER = 2.0
-# Batches that a worker may hold: the samples of one, and what its allocator has not given back.
+# Batches that a worker may hold: the samples of one, and what its allocator has not returned.
 _IN_HAND = 2
 
 
 def time_loader(
     opened: Opened, job: ProbeJob, told: Callable[..., None]
 ) -> tuple[dict[str, Any], Any]:
-    """Time the loader; return what was measured, and the iterator, for the caller to let go of.
+    """Time the loader; return what was measured, and the iterator, for the caller to release.
 
-    ``told`` hears of the ``workers`` (their ``pids``, and the ``seconds`` until the last was
-    started) and of the ``first_batch``. Raises ``Inconclusive`` where too few batches came in time.
+    ``told`` receives the events ``workers`` (their ``pids``, and the ``seconds`` until the last was
+    started) and ``first_batch``. Raises ``Inconclusive`` if too few batches came in time.
     """
     others_before = processes.others_now()
     started = start(opened, job, told)
     built, batches, delivery = started.built, started.batches, started.delivery
-    # Starting 64 workers takes seconds, and says nothing about the rate.
+    # Starting 64 workers takes seconds, which say nothing about the rate.
     deadline = delivery.started_at + job.limit_seconds
     side = image_side(delivery.last)
     told("first_batch")
@@ -65,16 +66,16 @@ def time_loader(
     largest, rows_of_a_sample = _warm_up(started, job, deadline)
     clock_deadline = deadline
     if built.collate is not None:
-        # What a sample takes on one thread is timed last, and wants a batch at least.
+        # What a sample takes on one thread is timed last, and needs at least one batch.
         clock_deadline -= (time.perf_counter() - started.asked_at) / batches.came
     workers = [worker.pid for worker in delivery.workers]
     clocked = _clock_while_it_warms(started, job, workers, clock_deadline)
     marks, discarded, given_before = clocked.marks, clocked.discarded, clocked.given_before
     seconds, timed = marks[-1] - marks[0], len(marks) - 1
-    # Of torch's batches: what a class of somebody's own makes of them may be fewer, or more.
+    # In torch's batches: a class of the user's own may make fewer or more batches from them.
     made = round(timed * (started.given - given_before) / (batches.came - discarded))
     samples = built.samples(given_before, given_before + made, delivery.sizes)
-    # Before anything else is looked at: a process's memory takes as long as many a batch.
+    # Before anything else is read: reading a process's memory takes as long as many a batch.
     spent = {} if clocked.meter is None else clocked.meter.each(samples)
     rate = samples / seconds
     rounds = made // max(1, job.workers)
@@ -100,7 +101,7 @@ def time_loader(
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": delivery.duplicate_workers(),
         "untold_workers": delivery.untold_workers(),
-        # Each has had its turn, several times over; of a stream one may have nothing to give.
+        # Each has had several turns by now; in a stream a worker may have nothing to give.
         "idle_workers": job.workers - len(delivery.made) if job.workers else 0,
         "own_way": started.own_way,
         "seen_before": not job.ready and (built.order is None or built.order.seen_before),
@@ -131,9 +132,9 @@ def time_loader(
 
 @dataclass(frozen=True, slots=True)
 class _Clocked:
-    """What the clock saw, ``marks`` as ``_clock`` has them, and how it was before and after.
+    """What the clock saw, ``marks`` as in ``_clock``, and the usage before and after.
 
-    ``discarded`` batches came before, for which torch had ``given_before``.
+    ``discarded`` batches came before it, for which torch had given ``given_before`` batches.
     """
 
     marks: list[float]
@@ -149,9 +150,9 @@ class _Clocked:
 def _clock_while_it_warms(
     started: Started, job: ProbeJob, workers: list[int], deadline: float
 ) -> _Clocked:
-    """Time batches, and others instead while they get faster and there is time."""
+    """Time batches, and again later ones instead while they get faster and there is time."""
     built, batches = started.built, started.batches
-    # Of an order without end: a stream's end would leave nothing of what was timed.
+    # Only with an endless order: at a stream's end nothing of what was timed would be left.
     endless = built.order is not None or job.ready
     while True:
         discarded = batches.came
@@ -170,10 +171,10 @@ def _clock_while_it_warms(
 def _warm_up(
     started: Started, job: ProbeJob, deadline: float
 ) -> tuple[tuple[int, int, int], float | None]:
-    """Take the batches that do not count; return what the largest takes, and the rows of a sample.
+    """Take the batches that do not count; return the size of the largest, and the rows of a sample.
 
-    Batches of texts or of boxes differ; what they take is to suffice for the largest. The rows are
-    None where nobody can tell.
+    Batches of texts or of boxes differ; the resources are to suffice for the largest. The rows are
+    None if nobody can tell.
     """
     batches, delivery = started.batches, started.delivery
     largest = measure_batch(delivery.last)
@@ -187,7 +188,7 @@ def _warm_up(
         largest = max(largest, measure_batch(delivery.last))
         seen.append(_rows_and_drawn(started))
     if batches.came < discard and job.workers:
-        # The first one also had to wait until the workers had begun.
+        # The first one also had to wait for the workers to start.
         since = time.perf_counter() - started.asked_at - started.first_seconds
         raise _too_slow(
             f"{format_count(batches.came, 'batch')} with {format_count(job.workers, 'worker')} took"
@@ -211,9 +212,10 @@ def _rows_and_drawn(started: Started) -> tuple[int | None, int]:
 def _worker(
     workers: list[int], memory_before: int | None, seconds: float, batch_bytes: int
 ) -> dict[str, Any]:
-    """Return what is to be known of a worker, the first of all, as fields of ``Probe``.
+    """Return what there is to know of a worker, the first one, as fields of ``Probe``.
 
-    A worker is amid a batch at either look, so ``batch_bytes`` more or less are no growth.
+    A worker is in the middle of a batch at both readings, so a difference of ``batch_bytes`` is no
+    growth.
     """
     memory = processes.own_memory(workers[0]) if workers else None
     growth = None
@@ -222,7 +224,7 @@ def _worker(
         growth = grown_bytes / seconds if grown_bytes > _IN_HAND * batch_bytes else 0.0
     threads, affinity = processes.threads_and_affinity(workers[0]) if workers else (None, None)
     return {
-        # Where a stream has ended, so have its workers.
+        # When a stream has ended, so have its workers.
         "worker_memory_bytes": memory_before if memory is None else memory,
         "worker_growth_bytes_per_s": growth,
         "worker_threads": threads,
@@ -231,7 +233,7 @@ def _worker(
 
 
 def _hopeful(first_seconds: float, limit_seconds: float) -> None:
-    """Raise ``Inconclusive`` where the first batch took all the time that there was."""
+    """Raise ``Inconclusive`` if the first batch took all the time there was."""
     if first_seconds > limit_seconds:
         raise Inconclusive(
             f"the first batch took {first_seconds:.0f} s, and there were {limit_seconds:.0f} s for"
@@ -241,7 +243,7 @@ def _hopeful(first_seconds: float, limit_seconds: float) -> None:
 
 
 def _too_slow(message: str, batches: int, seconds: float) -> Inconclusive:
-    """Return the error for a loader that gave so many batches in so many seconds, too few."""
+    """Return the error for a loader that gave ``batches`` in ``seconds``, too few for a rate."""
     hint = "give it more time (--seconds), or a smaller --batch-size"
     if batches < 1:
         return Inconclusive(message, hint)
@@ -249,7 +251,7 @@ def _too_slow(message: str, batches: int, seconds: float) -> Inconclusive:
 
 
 def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
-    """Return when each batch came, the first mark being the start of the clock."""
+    """Return when each batch came; the first mark is the start of the clock."""
     step, least = max(1, job.workers), least_batches(job.workers)
     marks = [time.perf_counter()]
     while True:
@@ -265,7 +267,7 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
         if elapsed >= job.seconds and count >= least and count % step == 0:
             return marks
         if not job.workers and marks[-1] + (marks[-1] - marks[-2]) > deadline:
-            return marks  # without workers they come one by one: the next would come too late
+            return marks  # without workers they come one by one: the next one would be too late
         if marks[-1] > deadline and count >= SLOW_BATCHES:
             if count >= step:
                 return marks[: 1 + count // step * step]
@@ -280,7 +282,7 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
 def gets_faster(marks: list[float], step: int) -> bool:
     """Return whether batches came clearly faster towards the end, in blocks of whole rounds.
 
-    Each part is to be faster than the one before: batches that only differ hardly ever come so.
+    Each part has to be faster than the one before: batches that merely vary hardly ever do that.
     """
     rates = _rates(marks, step, _MOST_PARTS)
     rises = all(later > earlier for earlier, later in itertools.pairwise(rates))
@@ -290,11 +292,11 @@ def gets_faster(marks: list[float], step: int) -> bool:
 def relative_error(marks: list[float], step: int) -> float:
     """Return the relative standard error of the mean rate, of blocks of whole rounds."""
     found = relative_standard_error(_rates(marks, step, _BLOCKS))
-    return 0.1 if found is None else found  # a single round says nothing: assume a wide one
+    return 0.1 if found is None else found  # a single round says nothing: assume a wide error
 
 
 def _rates(marks: list[float], step: int, most: int) -> list[float]:
-    """Return the rounds a second in each of at most so many blocks of whole rounds."""
+    """Return the rounds a second in each of at most ``most`` blocks of whole rounds."""
     rounds = (len(marks) - 1) // step
     blocks = min(most, rounds)
     edges = [round(block * rounds / blocks) for block in range(blocks + 1)] if blocks else [0]

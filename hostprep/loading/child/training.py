@@ -1,4 +1,4 @@
-"""Nothing is trained: what begins to, where a loader is imported or called for, ends there."""
+"""Trains nothing: if importing or calling for a loader begins a training, that is ended."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hostprep.errors import HostprepError, UsageError
 
 @contextmanager
 def ended(what: str, refuse: Callable[[HostprepError], object]) -> Iterator[None]:
-    """End this process at the first step that an optimizer of torch would make meanwhile.
+    """End this process at the first step that a torch optimizer would make meanwhile.
 
-    ``refuse`` is told why before. Each measurement opens the loader anew: it would be one training
-    after the other. It is no exception that ends it, as what a training does after each of them,
-    or in a ``finally``, may be to write its model over the checkpoints of a real one. Without
-    torch there is nothing to look at.
+    ``refuse`` is told why first. Each measurement opens the loader anew, which would mean one
+    training after the other. The process ends without an exception, because what a training does
+    after one, or in a ``finally``, may be to write its model over the checkpoints of a real one.
+    Without torch there is nothing to watch.
     """
     try:
         from torch.optim.optimizer import register_optimizer_step_pre_hook

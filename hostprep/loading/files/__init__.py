@@ -1,1 +1,1 @@
-"""The user's files as samples: which they are, how one is read, decoded and resized."""
+"""The user's files as samples: which they are, and how one is read, decoded and resized."""

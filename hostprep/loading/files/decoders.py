@@ -1,4 +1,6 @@
-"""Image decoders that may be installed, all to the same: RGB bytes, height x width x 3."""
+"""The image decoders that may be installed, all with the same result: RGB bytes, height x width x
+3.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,15 @@ import importlib.util
 import io
 from typing import Any
 
-# In the order of preference: what torchvision's own data sets use comes first.
+# In the order of preference: first what torchvision's own data sets use.
 MODULES = {"pillow": "PIL", "opencv": "cv2", "simplejpeg": "simplejpeg"}
 JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
-# What Pillow can decode, and data sets are made of; of several frames it is the first.
+# What Pillow can decode and data sets are made of; of several frames the first is taken.
 IMAGE_SUFFIXES = JPEG_SUFFIXES | {
     ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".jp2", ".ppm", ".pgm", ".avif",
 }  # fmt: skip
-# All that Pillow may take a file for: left to itself it goes by the content, and for PostScript it
-# runs a program on what is in the file.
+# The only formats that Pillow may assume: left to itself it goes by the content, and for PostScript
+# it runs a program on the contents of the file.
 _PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "JPEG2000", "PPM", "AVIF")
 
 
@@ -35,7 +37,9 @@ def quiet_threads() -> None:
 
 @functools.cache
 def _opencv() -> Any:
-    """Return OpenCV, kept so in workers, too, that are not forked from who kept it so."""
+    """Return OpenCV, limited to one thread even in workers that were not forked from such a
+    process.
+    """
     import cv2
 
     cv2.setNumThreads(0)
@@ -43,7 +47,7 @@ def _opencv() -> Any:
 
 
 def decode(data: bytes, decoder: str) -> Any:
-    """Return the image in ``data``; raise ``ValueError`` or ``OSError`` where it is none."""
+    """Return the image in ``data``; raise ``ValueError`` or ``OSError`` if it is none."""
     if decoder == "simplejpeg":
         import simplejpeg
 
@@ -68,7 +72,7 @@ def decode(data: bytes, decoder: str) -> Any:
         raise ValueError("Pillow cannot identify it as an image") from None
     except (OSError, ValueError, MemoryError):
         raise
-    except Exception as error:  # of a broken file any: a SyntaxError, that of a bomb, struct.error
+    except Exception as error:  # for a broken file any: SyntaxError, a bomb's, struct.error
         raise ValueError(str(error) or type(error).__name__) from None
 
 
@@ -82,7 +86,7 @@ def _pillow_formats() -> tuple[str, ...]:
 
 
 def is_picture(array: Any) -> bool:
-    """Return whether an array is what ``decode`` returns: of another one resizing may raise any."""
+    """Return whether an array is like what ``decode`` returns: resizing others may raise any."""
     rgb = array.ndim == 3 and array.shape[2] == 3 and array.dtype == "uint8"
     return bool(rgb and array.size)
 
@@ -90,7 +94,7 @@ def is_picture(array: Any) -> bool:
 def resize(image: Any, side: int, decoder: str) -> Any:
     """Return the image as float32, 3 x side x side, between 0 and 1.
 
-    It is resized by the library that has decoded it; by OpenCV, or else Pillow, where that cannot.
+    It is resized by the library that decoded it or, if that cannot, by OpenCV, or else Pillow.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which of the user's files are samples; a child looks, since a dead mount may never answer."""
+"""Which of the user's files are samples; a child looks, because a dead mount may never answer."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from hostprep.units import MIB, format_bytes
 
 _MOST_FILES = 200_000
 _LISTING_SECONDS = 5.0
-# The call under way when time is over takes less, where the file system answers at all; and so
-# does handing over the names.
+# Grace for the call under way when time is over, if the file system answers at all, and for passing
+# on the names.
 _PATIENCE_SECONDS = 5.0
 _LARGEST_SAMPLE_BYTES = 64 * MIB
 _SIZES_LOOKED_AT = 200
 _SIZES_SECONDS = 1.0  # on a server each of them may be a request
-# Files of many samples each, however small. TensorFlow's have no suffix, but a number of so many.
-# Not .npz: that is as often one sample.
+# Files of many samples each, however small. TensorFlow's have no suffix, but a number out of a
+# total. Not .npz, which is as often one sample.
 _SHARD = re.compile(
     r"\.(tar|tar\.\w+|tgz|zip|tfrecords?|parquet|arrow|feather|mds|beton|l?mdb|h5|hdf5?)\Z"
     r"|\.(jsonl|ndjson)(\.\w+)?\Z|-\d{5}-of-\d{5}",
     re.I,
 )
-# A zarr array is a folder, and the files in it are its chunks; it need not be named so, but one of
-# these lies in it, or in the group that it belongs to.
+# A zarr array is a folder, and the files in it are its chunks; it need not be named .zarr, but then
+# one of these files lies in it, or in the group that it belongs to.
 _CHUNK = re.compile(r"\.zarr/", re.I)
 _ZARR = frozenset({"zarr.json", ".zarray", ".zgroup"})
-# What lies beside samples and is none.
+# Files that lie beside samples and are none.
 _ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
 
 
@@ -47,7 +47,7 @@ _ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".p
 class Listing:
     """The files that are samples, in random order. ``kind`` is ``image``, ``npy`` or ``bytes``.
 
-    ``whole`` tells that the directory was listed to its end; ``mean_bytes`` is of a sample of them.
+    ``whole``: the directory was listed to its end; ``mean_bytes`` is taken from some of the files.
     ``closed`` counts the folders that could not be listed, ``problem`` names one and says why.
     """
 
@@ -64,9 +64,9 @@ class Listing:
 def list_samples(directory: str) -> Listing:
     """List the samples below ``directory``: the files of the kind that most files have.
 
-    Stops at 200,000 files or five seconds. Raises ``UsageError`` where it is no directory, and
-    ``Inconclusive`` where it does not answer, where there are no files, or where a sample is
-    plainly not a file.
+    Stops at 200,000 files or five seconds. Raises ``UsageError`` if it is no directory, and
+    ``Inconclusive`` if it does not answer, if there are no files, or if a sample is plainly not a
+    file.
     """
     names, whole, closed = _names_below(directory)
     problem = closed[0] if closed else ""
@@ -126,8 +126,8 @@ def _is_within(name: str, folders: set[str]) -> bool:
 def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
     """Return the files below ``directory``, whether these are all, and what could not be listed.
 
-    A call on a dead network mount may never return, and such a mount may be anywhere below: a child
-    looks, which can be left behind.
+    A call on a dead network mount may never return, and such a mount may lie anywhere below: a
+    child looks, and can be left behind.
     """
 
     def look() -> tuple[list[str], bool, list[str]] | str:
@@ -153,7 +153,7 @@ def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
 
 
 def _answer(directory: str, look: Callable[[], Any], seconds: float) -> Any:
-    """Return what a child sees below ``directory`` that may look for ``seconds``."""
+    """Return what a child sees below ``directory``; it may look for ``seconds``."""
     patience_seconds = seconds + _PATIENCE_SECONDS
     try:
         return ask_in_child(look, patience_seconds=patience_seconds)
@@ -173,7 +173,7 @@ def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
     names: list[str] = []
     closed: list[str] = []
     waiting = [directory]
-    visited: set[tuple[int, int]] = set()  # links to folders are followed, also in a circle
+    visited: set[tuple[int, int]] = set()  # links to folders are followed, even in a cycle
 
     def enough() -> bool:
         return len(names) >= _MOST_FILES or time.monotonic() > deadline
@@ -198,7 +198,7 @@ def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
 
 
 def _sort_in(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> None:
-    """Add an entry to the names or to the folders; neither where it is hidden or unreadable."""
+    """Add an entry to the names or to the folders; to neither if it is hidden or unreadable."""
     if entry.name.startswith(".") and entry.name not in _ZARR:
         return
     try:
@@ -207,7 +207,7 @@ def _sort_in(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> N
         elif entry.is_file():
             names.append(entry.path)
     except OSError:
-        pass  # a link that leads nowhere, or in a circle
+        pass  # a link that leads nowhere, or in a cycle
 
 
 def _suffix(name: str) -> str:
@@ -226,7 +226,7 @@ def _kind(name: str) -> str:
 
 
 def _mean_bytes(directory: str, names: Sequence[str]) -> float:
-    """Return the mean size of the files that can be asked for it in time."""
+    """Return the mean size of those files that answer in time."""
 
     def look() -> list[int]:
         deadline = time.monotonic() + _SIZES_SECONDS

@@ -1,4 +1,4 @@
-"""What is known of the files to be loaded: what each stage takes, and what their storage gives."""
+"""What is known of the files to load: what each stage takes, and what their storage gives."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from hostprep.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """Files that could only be read, though a training makes more of them.
+    """Files that could only be read, although a training makes samples of them.
 
-    ``what`` cannot be done here, ``why`` says what is missing for it, and ``cure`` is the command
-    that installs that or measures the whole.
+    ``what`` cannot be done here, ``why`` says what is missing, and ``cure`` is the command that
+    installs it or measures everything.
     """
 
     what: str
@@ -29,7 +29,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """What several ``readers`` at once got of the storage, and how many processors they used.
+    """What several ``readers`` at once got from the storage, and how many processors they used.
 
     ``files`` is how many were read, or tried.
     """
@@ -42,15 +42,14 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What a sample of the user's files showed, stage by stage.
+    """What samples of the user's files took, stage by stage.
 
-    ``stages`` are ``read_cold`` (after the file was taken out of the page cache), ``read_warm``,
-    ``read_as_is`` (other files, however they were), ``decode``, ``resize`` and ``collate``.
-    ``storage`` is the kernel's word on what the files lie on. ``problem`` names one of the
-    ``unreadable`` files, and what is wrong with it. ``side_by_side`` is None where one
-    reader is faster than the processors, and where too few files were left. ``relative_error`` is
-    the standard error of what a sample takes in all, None where that is not known; ``others_cpus``
-    is what other programs took meanwhile.
+    ``stages`` are ``read_cold`` (after the file was evicted from the page cache), ``read_warm``,
+    ``read_as_is`` (other files, cached or not), ``decode``, ``resize`` and ``collate``. ``storage``
+    is what the kernel says the files lie on. ``problem`` names one of the ``unreadable`` files, and
+    what is wrong with it. ``side_by_side`` is None if one reader is faster than the processors, or
+    if too few files were left. ``relative_error`` is the standard error of what a sample takes in
+    all, None if that is not known; ``others_cpus`` is what other programs used meanwhile.
     """
 
     kind: str

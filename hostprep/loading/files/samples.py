@@ -26,10 +26,10 @@ _MOST_BROKEN = 50
 def read_whole(name: str) -> bytes:
     """Return a file's bytes, read in one go and unbuffered.
 
-    ``OSError`` for one that is far larger than a sample: among small ones may lie an archive of
-    them all, for which there is no memory. And for what has no size to tell that by: a pipe or a
-    device in the place of a file that was listed, to which whoever owns the folder can lay a link,
-    and what the kernel makes up as it is read, some of which never ends, or is gone with it.
+    Raises ``OSError`` for a file far larger than a sample: among small ones there may be an archive
+    of them all, which does not fit in memory. Also for what has no size to tell that by: a pipe or
+    a device in place of a listed file, which the folder's owner may have linked there, and files
+    that the kernel generates as they are read, some of which never end, or lose what is read.
     """
     with open(os.open(name, NAMED_FILE_FLAGS), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
@@ -43,7 +43,7 @@ def read_whole(name: str) -> bytes:
 
 @functools.cache
 def _made_up() -> frozenset[int]:
-    """Return the devices of what the kernel makes up: they stay as long as this process may ask."""
+    """Return the devices of generated file systems: they stay as long as this process may ask."""
     numbers = (mount.device.split(":") for mount in read_mounts() if mount.fstype in MADE_UP)
     return frozenset(os.makedev(int(major), int(minor)) for major, minor in numbers)
 
@@ -52,7 +52,7 @@ class FileSamples:
     """Files as a map-style data set, which a DataLoader takes as it is.
 
     An image becomes float32 of 3 x side x side, ``.npy`` its array, anything else its bytes.
-    ``resizer`` is whose resizing it is, where that is not the decoder's.
+    ``resizer`` names the library that resizes, if it is not the decoder.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class FileSamples:
         return len(self.names)
 
     def __getitem__(self, index: int) -> Any:
-        """Return the sample of a file; of the next one where it cannot be read or decoded.
+        """Return the sample of a file, or of the next one if it cannot be read or decoded.
 
-        Raises ``ValueError`` with the name of the last of many such files.
+        Raises ``ValueError`` with the name of the last one after many such files.
         """
         problem = ""
         for number in range(index, index + _MOST_BROKEN):
@@ -87,27 +87,27 @@ class FileSamples:
         raise ValueError(f"many files in a row cannot be read or decoded, such as {problem}")
 
     def unpack(self, data: bytes) -> Any:
-        """Return the decoded sample of a file's bytes; ``ValueError`` where it is broken."""
+        """Return the decoded sample of a file's bytes; raises ``ValueError`` if it is broken."""
         if self.kind != "bytes" and data.startswith(MAGIC):
             array = _as_torch_takes(read_array(data))
             if self.kind == "image" and not decoders.is_picture(array):
                 raise ValueError("it holds an array of numpy's that is no picture")
             return array
-        if self.kind == "npy":  # an empty one, for instance; bytes go into no batch of arrays
+        if self.kind == "npy":  # for instance an empty file; bytes cannot join a batch of arrays
             raise ValueError("it holds no array of numpy's")
         if self.kind == "image" and self.decoder is not None:
             return decoders.decode(data, self.decoder)
         return data
 
     def finish(self, sample: Any) -> Any:
-        """Return a decoded sample as it goes into a batch."""
+        """Return a decoded sample in the form in which it goes into a batch."""
         if self.kind == "image" and self.resizer is not None:
             return decoders.resize(sample, self.side, self.resizer)
         return sample
 
 
 def _as_torch_takes(array: Any) -> Any:
-    """Return an array that can become a tensor: of records, texts or dates that is their bytes."""
+    """Return an array that can become a tensor: records, texts or dates become their bytes."""
     import numpy as np
 
     if not array.dtype.isnative:
@@ -118,7 +118,7 @@ def _as_torch_takes(array: Any) -> Any:
 
 
 def listed_samples(path: str) -> tuple[FileSamples, str]:
-    """Return the data set of a list that ``recommend`` has written, and the directory it is of."""
+    """Return the data set of a list that ``recommend`` has written, and its files' directory."""
     with open(path, encoding="ascii") as file:
         told = json.load(file)
     samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
@@ -126,7 +126,7 @@ def listed_samples(path: str) -> tuple[FileSamples, str]:
 
 
 class BytesSamples(FileSamples):
-    """Files whose bytes were read before, for comparing decoders and forms without the storage."""
+    """Files whose bytes were read before, to compare decoders and forms without the storage."""
 
     def __init__(
         self,
@@ -151,8 +151,8 @@ def in_memory(
 ) -> BytesSamples:
     """Return a few of the samples with their bytes in memory, as they are or in another form.
 
-    ``form`` is ``as_is`` or one that ``decoders.encode`` knows. Unreadable ones are left
-    out; the others come many times over, so that they last for a measurement.
+    ``form`` is ``as_is`` or one that ``decoders.encode`` knows. Unreadable samples are left out;
+    the others are repeated many times, so that they last for a measurement.
     """
     contents = []
     for name in samples.names[:_IN_MEMORY]:
@@ -168,7 +168,7 @@ def in_memory(
 
 
 def collate_arrays(samples: Sequence[Any]) -> Any:
-    """Return the batch as numpy would: one array where shapes agree, else all bytes in a row."""
+    """Return the batch as in numpy: one array if the shapes agree, else all bytes in a row."""
     if isinstance(samples[0], bytes):
         return b"".join(samples)
     import numpy as np
@@ -179,13 +179,13 @@ def collate_arrays(samples: Sequence[Any]) -> Any:
 
 
 def collate_tensors(samples: Sequence[Any]) -> Any:
-    """Return the batch as tensors, in shared memory where a worker does it."""
+    """Return the batch as tensors, in shared memory if a worker makes it."""
     import torch
     from torch.utils.data import default_collate
 
     if isinstance(samples[0], bytes):
         data = bytearray(collate_arrays(samples))
-        # Of no length there is no tensor by frombuffer.
+        # frombuffer makes no tensor of length zero.
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0).byte()
     if len({sample.shape for sample in samples}) > 1:
         return torch.as_tensor(collate_arrays(samples))

@@ -1,7 +1,7 @@
-"""Whether storage gives more to several readers than to one: what no time of a single file tells.
+"""Whether storage gives several readers more than one, which timing single files cannot tell.
 
-A disk with one arm and a server far away take as long for a file; of the one sixteen readers get
-hardly more than one, of the other sixteen times as much.
+A hard disk and a distant server take equally long for a file, but sixteen readers get hardly more
+than one from the disk, and sixteen times as much from the server.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from contextlib import suppress
 from hostprep.loading.files.model import SideBySide, Stages
 from hostprep.loading.files.samples import read_whole
 
-# Fewer files a reader, and the first and the last of them are most of what is seen.
+# With fewer files a reader, the first and the last ones dominate what is measured.
 _LEAST_EACH = 2
 
 
 def may_bind(stages: Stages, processors: int) -> bool:
-    """Return whether one reader is slower than ``processors`` that do all the rest."""
+    """Return whether one reader is slower than ``processors`` that do everything else."""
     names = ("read_as_is", "decode", "resize", "collate")
     cpu_seconds = sum(stages.stage(name).cpu_seconds for name in names)
     return stages.stage("read_as_is").seconds > cpu_seconds / processors
@@ -28,14 +28,14 @@ def may_bind(stages: Stages, processors: int) -> bool:
 def read_side_by_side(names: Sequence[str], readers: int, seconds: float) -> SideBySide | None:
     """Read files, each once and as it is, by ``readers`` at once for ``seconds``.
 
-    Returns None where there are too few of them for a rate. What cannot be read counts for nothing.
+    Returns None if there are too few of them for a rate. What cannot be read does not count.
     """
     files = iter(names)
     begin, cpu_begin = time.perf_counter(), time.process_time()
 
     def read() -> tuple[int, int]:
         tried = done = 0
-        # One step of an iterator over a sequence is whole, whoever else takes the next.
+        # A step of an iterator over a sequence is atomic, whoever takes the next one.
         for name in files:
             tried += 1
             with suppress(OSError):

@@ -14,7 +14,7 @@ from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.loading.rounds import relative_standard_error
 from hostprep.system import page_cache
 
-# So many that cannot be read, with none that can, and there is no point in going on.
+# After this many that cannot be read, and none that can, going on is pointless.
 _ENOUGH_UNREADABLE = 16
 
 
@@ -40,7 +40,7 @@ class _Watch:
 
 
 class _Collating:
-    """Times making batches of samples: whole ones, or where none got whole, what there is."""
+    """Times making batches of samples: whole ones or, if none was completed, the incomplete one."""
 
     def __init__(self, batch_size: int) -> None:
         self._watch = _Watch("collate")
@@ -67,9 +67,9 @@ class _Collating:
 def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages:
     """Time reading (cold, warm, and as it is), decoding, resizing and collating of some files.
 
-    Takes files from the first on, for about ``seconds``, one at least. Files are taken out of the
-    page cache one by one to be read cold; nobody else's. What was only just written is written out
-    for that. Raises ``OwnLoaderWanted`` where none is readable.
+    Takes files from the first on, for about ``seconds``, at least one. To be read cold, files are
+    evicted from the page cache one by one, and nobody else's files; if one was only just written,
+    it is flushed for that. Raises ``OwnLoaderWanted`` if none is readable.
     """
     begin = time.perf_counter()
     watches = {
@@ -77,7 +77,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages
     }
     collating = _Collating(batch_size)
     unreadable = read_bytes = done = 0
-    each: list[float] = []  # what a sample took, with the stages that make the model
+    each: list[float] = []  # what each sample took, in the stages that make up the model
     problem = ""
     for number in range(len(samples) // 2 + 1):
         tried = done or unreadable >= _ENOUGH_UNREADABLE
@@ -98,7 +98,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages
             each.append(_seconds(watches) - before)
         except (OSError, ValueError) as error:
             unreadable += 1
-            # The kernel's words come with the name once more.
+            # The kernel's message comes with the file's name, which is there already.
             problem = f"{at}: {getattr(error, 'strerror', None) or error}"
             continue
         done += 1

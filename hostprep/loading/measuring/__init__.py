@@ -1,1 +1,1 @@
-"""Around the measuring child: started, followed, given up, cleaned up after."""
+"""Starts the measuring child, follows it, gives it up if need be, and cleans up after it."""

@@ -1,4 +1,4 @@
-"""Following a measuring child's events to its result, with patience for each phase."""
+"""Following a measuring child's events up to its result, with a time limit for each phase."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _DOING = {
     "stages": "reading and decoding the first files of {what}",
     "gpu": "timing training steps on the GPU",
 }
-# A batch that is under way when time is over may still come; then the child ends by itself. It has
-# as long as that where there is time left, and else so little.
+# A batch under way when time is over may still come; then the child ends by itself. It gets this
+# long if there is time left, else only the minimum.
 GRACE_SECONDS = 5.0
 _LEAST_GRACE_SECONDS = 2.0
-# To fork a worker takes some 40 ms of a processor, and others may be using it. That is counted
-# until all have been started, or failed: torch tells only then which of them the kernel killed.
+# Forking a worker takes some 40 ms of a processor, which others may be using. This time is allowed
+# until all are started, or have failed: only then does torch say which of them the kernel killed.
 _FORK_SECONDS = 0.25
 _ENDING_SECONDS = 3.0
-# Workers that are told to stop tidy up; those that are killed cannot.
+# Workers that are told to stop clean up; killed ones cannot.
 _TIDYING_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Following:
-    """One child at work on ``job`` for ``what``, and what to do when it tells of its progress.
+    """One child at work on ``job`` for ``what``, and what to do when it reports progress.
 
     It has ``patience_seconds`` to open the loader, ``limit_seconds`` for its job from then on or
-    from when its workers have started, and for the first batch ``first_batch_seconds`` from there.
-    ``on_waiting`` is called several times a second.
-    ``spare_seconds`` are left of all the time once those of the job are over.
-    ``on_opened`` hears the seconds and the event, ``on_workers`` that event.
+    from when its workers have started, and ``first_batch_seconds`` from there for the first batch.
+    ``on_waiting`` is called several times a second. ``spare_seconds`` of the whole budget are left
+    once the job's time is over. ``on_opened`` gets the seconds and the event, ``on_workers`` that
+    event.
     """
 
     job: str
@@ -52,7 +52,7 @@ class Following:
     spare_seconds: float = math.inf
 
     def result(self, child: Running) -> dict[str, Any]:
-        """Return the child's result; raise what it raised, or ``Hung`` where it takes too long."""
+        """Return the child's result; raise what it raised, or ``Hung`` if it takes too long."""
         phase, buffer, limit = "start", b"", self.limit_seconds
         began = opened = time.monotonic()
         starting, started = self.workers * _FORK_SECONDS, False
@@ -71,7 +71,7 @@ class Following:
                             return self._end(child, event)
                         case "workers":
                             self.on_workers(event)
-                            # What is limited begins now.
+                            # The time that is limited begins now.
                             opened, starting, started = time.monotonic(), 0.0, True
                             continue
                         case "opened":
@@ -96,7 +96,7 @@ class Following:
         raise failures.died(what, phase, ended.returncode, ended.stderr, self.workers)
 
     def _end(self, child: Running, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of an event that is the last, or raise what it tells."""
+        """Return the result in the last event, or raise what that reports."""
         _let_end(child)
         if event["event"] == "result":
             return dict(event["result"])
@@ -115,9 +115,9 @@ class Following:
 
 
 def _let_end(child: Running) -> None:
-    """Let the child and its workers end by themselves, for a moment; then they are ended."""
+    """Let the child and its workers end by themselves for a moment; after that they are killed."""
     try:
         for _ in child.chunks(timeout_seconds=_TIDYING_SECONDS):
             pass
     except CommandFailed:
-        pass  # still at it: whoever started it kills the whole group now
+        pass  # still running: whoever started it now kills the whole group

@@ -1,4 +1,4 @@
-"""What workers that were killed leave behind."""
+"""Removes what killed workers leave behind."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _SHM = Path("/dev/shm")
-# The kernel stamps files by a clock that it moves on with each of its ticks.
+# The kernel stamps files with a clock that advances only with its ticks.
 _TICK_SECONDS = 0.1
 
 
 def remove_batches(pids: Iterable[int], since: float, folder: Path = _SHM) -> None:
-    """Remove the batches that workers left in /dev/shm since ``since``, as ``time.time`` has it.
+    """Remove the batches that workers left in /dev/shm since ``since`` (as in ``time.time``).
 
-    Torch names them by the process. Where containers share /dev/shm (docker --ipc=host), a training
-    may have the same numbers: what another user made, or was there before, is not our workers'.
+    Torch names them after the process. If containers share /dev/shm (docker --ipc=host), a training
+    may have the same process numbers: what another user made, or was there before, is not ours.
     """
     for pid in pids:
         for path in folder.glob(f"torch_{pid}_*"):
@@ -24,4 +24,4 @@ def remove_batches(pids: Iterable[int], since: float, folder: Path = _SHM) -> No
                 if found.st_uid == os.geteuid() and found.st_mtime > since - _TICK_SECONDS:
                     path.unlink()
             except FileNotFoundError:
-                continue  # its worker ended after all, and tidied up
+                continue  # its worker ended after all, and cleaned up

@@ -1,4 +1,4 @@
-"""Fresh processes that measure, within a time budget, from hostprep's side."""
+"""Starts fresh processes that measure, within a time budget: hostprep's side of it."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ from hostprep.system.temporary import temporary_folder
 from hostprep.units import format_count
 
 _OPENING_SECONDS = 60.0
-# How many times longer than the last time it may take.
+# How many times as long as the last time opening may take.
 _OPENING_NEWS = 2.0
 _LONGEST_PROBE_SECONDS = 20.0
 _SHORTEST_PROBE_SECONDS = 4.0
-# Of the time left: what is timed first, and by what all the rest is planned, may take more than
-# the others where batches take long.
+# Share of the time left: the first timing, on which the rest of the plan is based, may take longer
+# than the others if batches take long.
 _FIRST_SHARE = 0.5
 _GPU_SECONDS = 30.0
 _LIKELY_FORK_SECONDS = 0.04
 
 
 class Observer(Protocol):
-    """Hears what is being measured."""
+    """Is told what is being measured."""
 
     def note(self, message: str) -> None:
         """Take one sentence."""
 
     def going_on(self) -> None:
-        """Hear, several times a second, that it is still going on."""
+        """Called several times a second while it is still going on."""
 
 
 @dataclass(slots=True)
 class Measurer:
-    """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample, or
-    batch, where a sampler draws batches.
+    """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample.
 
-    ``source`` is ``{"loader": ...}`` or ``{"files": ...}`` as ``opening.open_source`` takes it.
-    The clock of a probe runs ``window_seconds`` at least. ``cpus`` are the processors to measure
-    on, None for all that this process may use. ``start_seconds`` is what each of several workers
-    took to start, once that was seen. ``own_way`` is False once it was seen that the loader's
-    class has none in which it could be timed. ``prefetch_factor`` is how many batches each worker
-    prepares ahead. ``imports_once``: workers are not forked from the loader's process, but from one
-    that has imported what it has.
+    If a sampler draws batches, ``first`` is the next unseen batch. ``source`` is ``{"loader":
+    ...}`` or ``{"files": ...}`` as in ``opening.open_source``. The clock of a probe runs for at
+    least ``window_seconds``. ``cpus`` are the processors to measure on, None for all that this
+    process may use. ``start_seconds`` is what each of several workers took to start, once that was
+    seen. ``own_way`` is False once it turned out that the loader's class has no way of its own that
+    can be timed. ``prefetch_factor`` is how many batches each worker prepares ahead.
+    ``imports_once``: workers are not forked from the loader's process, but from one with the same
+    imports.
     """
 
     source: dict[str, Any]
@@ -91,10 +91,10 @@ class Measurer:
         return self.deadline - time.monotonic()
 
     def starting_seconds(self, workers: int) -> float:
-        """Return how long so many workers take to start, before any of them makes a batch.
+        """Return how long ``workers`` take to start, before any of them makes a batch.
 
-        They are forked one after the other, and many take longer each than the few that were seen.
-        Others import everything anew, on the same processors.
+        Forked ones start one after the other, and with many each takes longer than with the few
+        that were timed. Others import everything anew, on the same processors.
         """
         each = self.start_seconds
         if self.forks():
@@ -104,12 +104,12 @@ class Measurer:
         return workers * each
 
     def forks(self) -> bool:
-        """Return whether workers are forked, and need not import anything anew."""
+        """Return whether workers are forked, and need not import everything anew."""
         forked = self.subject is None or self.subject.start_method == "fork"
         return forked or self.imports_once
 
     def alone(self) -> tuple[Probe, SampleCost] | Pipeline:
-        """Time the loader without workers; of an iterable return what was timed instead."""
+        """Time the loader without workers; for an iterable return its own timing instead."""
         self.observer.note(f"timing {self.what} without workers")
         longest = max(_LONGEST_PROBE_SECONDS, _FIRST_SHARE * self.left())
         try:
@@ -123,7 +123,7 @@ class Measurer:
         cost = SampleCost(**result["cost"])
         self._learn(cost.batch_size, result["own_way_problem"])
         self.own_way = result["probe"]["own_way"]
-        # Under a quota of less than one processor the rest of the time is no waiting for data.
+        # Under a quota of less than one processor the rest of the time is not waiting for data.
         busy = cost.cpu_seconds / min(1.0, self._cpus_had())
         waiting = min(cost.waiting_seconds, max(0.0, cost.worker_seconds - busy))
         probe = self._probe_of(result)
@@ -167,9 +167,9 @@ class Measurer:
     ) -> Probe | FailedProbe:
         """Time the loader with workers on unseen samples, for ``limit_seconds`` at most.
 
-        Its first batch has ``first_batch_seconds`` from when the workers have been started.
-        Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
-        ``LoaderFailed`` where the loader itself is at fault.
+        The first batch has ``first_batch_seconds`` from when the workers have started. Returns a
+        ``FailedProbe`` if the host's limits stopped the workers, and raises ``LoaderFailed`` if the
+        loader itself is at fault.
         """
         self.observer.note(f"timing {self.what} {with_so_many(workers)}")
         try:
@@ -190,10 +190,10 @@ class Measurer:
         return self._ask({**job, "seconds": 2.0}, _GPU_SECONDS, 0)
 
     def stages(self, files: str, batch_size: int, seconds: float, readers: int) -> dict[str, Any]:
-        """Time the stages of loading the files that the list in ``files`` names.
+        """Time the stages of loading the files in the list ``files``.
 
-        Takes about ``seconds``; where a single file takes longer, half of the time left at most.
-        Where storage may bind, ``readers`` read at once after that, for a quarter of the time.
+        Takes about ``seconds``; if a single file takes longer, at most half of the time left. If
+        storage may bind, ``readers`` then read at once, for a quarter of the time.
         """
         self.observer.note(f"timing the stages of {self.what}")
         job = {"job": "stages", "files": files, "batch_size": batch_size}
@@ -209,7 +209,8 @@ class Measurer:
         limit_seconds: float = _LONGEST_PROBE_SECONDS,
         first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
-        # Workers that import everything anew have given nothing before, whatever the time.
+        # Workers that import everything anew give nothing before that is done, whatever the time
+        # limit.
         importing = 0.0 if self.forks() else self.starting_seconds(workers)
         shortest = _SHORTEST_PROBE_SECONDS + importing
         limit = max(shortest, min(limit_seconds, self.left() - self.opening_seconds))
@@ -237,10 +238,10 @@ class Measurer:
         return result
 
     def _pass_over(self, workers: int, error: HostprepError) -> None:
-        """Count as seen what a probe that came to nothing may have read: it is in the page cache.
+        """Count what a probe without a result may have read as seen: it is in the page cache.
 
-        That is the batch that each worker had in hand or, once batches came, those made ahead and
-        what a probe takes at least: it was too slow, or cut short, and took no more.
+        That is the batch that each worker was making or, once batches came, those made ahead and
+        the least that a probe takes: it was too slow, or cut short, and took no more.
         """
         each = self.batch_size or 1
         if self.subject is not None:
@@ -259,13 +260,14 @@ class Measurer:
         workers: int,
         first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
-        """Do one job in a fresh process and return its result; whatever happens, it ends."""
+        """Do one job in a fresh process, which always ends, and return its result."""
         workers_pids: list[int] = []
         os.getcwd()  # torch does not load in a directory that was removed: FileNotFoundError
         began = time.time()
         with temporary_folder() as folder:
             job = {**job, "cpus": self.cpus, "sockets": folder}
-            # For the loader's module the child adds the current directory, as the user asked.
+            # The child adds the current directory to the path for the loader's module, as the user
+            # expects.
             argv = own_module("hostprep.loading.child.jobs", json.dumps(job))
             wanted_for = "measure in a process of its own"
             try:
@@ -285,7 +287,7 @@ class Measurer:
         first_batch_seconds: float,
         pids: list[int],
     ) -> dict[str, Any]:
-        """Follow the child to its result; note its workers in ``pids``, and what it tells."""
+        """Follow the child to its result; note its workers in ``pids``, and what it reports."""
 
         def on_opened(seconds: float, event: dict[str, Any]) -> None:
             if "subject" in event:
@@ -299,7 +301,7 @@ class Measurer:
                 each = event["seconds"] / len(pids)
                 self.start_seconds = max(each, self.start_seconds or each)
 
-        # Listing millions of files takes minutes: who gives more time gives it to that, too.
+        # Listing millions of files takes minutes: a larger time budget applies to that as well.
         known = _OPENING_NEWS * self.opening_seconds
         patience = max(_OPENING_SECONDS, _FIRST_SHARE * self.left(), known)
         following = Following(
@@ -317,7 +319,7 @@ class Measurer:
         return following.result(child)
 
     def _cpus_had(self) -> float:
-        """Return the processors that what is measured may use; a quota is all its own meanwhile."""
+        """Return the processors that the measured loader may use; the whole quota is its own."""
         return min(
             len(self.cpus) if self.cpus else self.host.affinity_cpus,
             self.host.quota_cpus or self.host.affinity_cpus,
@@ -333,7 +335,7 @@ class Measurer:
             others_cpus=min(found["others_cpus"], found["others_before_cpus"]),
             cpus=self._cpus_had(),
         )
-        # Of many ranks each has less than the one processor that it was measured on.
+        # With many ranks each has less than the one processor that it was measured on.
         mine = self.host.processors_per_rank
         used = found["own_cpus"] * rate / found["samples_per_s"]
         if mine < min(used, self._cpus_had()):

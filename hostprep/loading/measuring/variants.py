@@ -1,10 +1,11 @@
-"""What people try by hand, measured side by side on their own files: at one core and at the peak.
+"""Compares what people try by hand, on their own files: on one core and at the peak.
 
-Decoders, resizing and forms are timed with the files' bytes in memory, so that the storage plays no
-part, and one thing differs at a time: decoders share the resizing, forms both. What competes at the
-peak is timed in turn, there and back (A B C, C B A), each time in processes of its own: what a
-machine does slower for a while, or a process by its luck with memory, is no difference then. Where
-one looks slower than the best, but may be so by chance, they are timed there and back once more.
+Decoders, resizing and forms are timed with the files' bytes in memory, so that storage plays no
+part, and only one thing varies at a time: decoders share the resizing, forms share both. At the
+peak competitors are timed in turn, there and back (A B C, C B A), each time in fresh processes, so
+that a machine that is slow for a while, or a process with bad luck in memory placement, makes no
+difference. If one looks slower than the best, but may be so by chance, they are timed there and
+back once more.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import FailedProbe, Probe
 from hostprep.units import format_count
 
-# Their time is what a single one would take; each start of processes comes on top of it.
+# Their time is what a single one would take, plus the start of processes for each.
 ROUNDS = 2
-# By the rounds that each of two had (pooled, so with 2 and 6 degrees of freedom): how many standard
-# errors of their difference chance makes of it at most. These are Student's t for 97.5 and for
-# 95 %: who looks twice is wrong twice as often, and must see more at first.
+# By the rounds that each of two had (pooled, so with 2 and 6 degrees of freedom): at most how many
+# standard errors of their difference are chance. These are Student's t for 97.5 and for 95 %: two
+# looks are wrong twice as often as one, so the first has to show more.
 _BY_CHANCE = {ROUNDS: 6.2, 2 * ROUNDS: 2.45}
-# The same of the error that a probe has by its own batches, of which there are many.
+# The same for a probe's own error, which rests on many batches.
 _BY_CHANCE_WITHIN = 2.0
-# Two rounds may by chance lie so close that any difference would be beyond their error.
+# By chance two rounds may be so close that any difference would exceed their error.
 _WORTH_A_CHANGE = 0.05
 _FORMS = ("jpeg", "png", "npy")
 
@@ -40,8 +41,8 @@ class Variant:
     """One way to do it. ``group`` is what it competes in: decoder, resize, form or prefetching.
 
     ``alone_samples_per_s`` is without workers, ``peak_samples_per_s`` with the recommended number,
-    over all ``rounds`` (samples/s of each, in their order), give or take ``relative_error``, which
-    is None of what failed in one. What is None was not measured, and ``problem`` says why.
+    over all ``rounds`` (samples/s of each, in order), give or take ``relative_error``, which is
+    None if it failed in one of them. A rate of None was not measured, and ``problem`` says why.
     """
 
     group: str
@@ -55,10 +56,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The best of a group at the peak, and by which factor over the next one.
+    """The best of a group at the peak, and its lead over the next one as a factor.
 
     ``relative_error`` is that of the factor. ``rivals`` are those that it is not ahead of, the best
-    first: then that is the next one, and nobody has won.
+    first: then the factor is over the best rival, and nobody has won.
     """
 
     group: str
@@ -69,7 +70,7 @@ class Lead:
 
 
 def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Variant, ...]:
-    """Compare decoders, resizing and forms of the image files that ``measurer`` measures."""
+    """Compare decoders, resizing and forms on the image files that ``measurer`` measures."""
     usable = decoders.installed()
     resizer = "opencv" if "opencv" in usable else "pillow"
 
@@ -95,7 +96,7 @@ def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Vari
         each.time_alone()
     by_pillow = of_decoders["pillow"]
     found = [*_in_turn([*of_decoders.values()], [by_pillow, *resizing])]
-    if resizing:  # by the other one, that is by which the decoders were compared
+    if resizing:  # with the other resizer, which the decoders were compared with
         found.append(replace(by_pillow.variant(), group="resize", name=resizer))
     return (*found, *_in_turn(forms))
 
@@ -132,21 +133,21 @@ def leads(variants: Sequence[Variant]) -> tuple[Lead, ...]:
 
 
 def competed(variant: Variant) -> bool:
-    """Whether it was timed in all rounds: one that failed in one of them is no rival to others."""
+    """Whether it was timed in all rounds: one that failed in any is no rival to the others."""
     return bool(variant.peak_samples_per_s) and variant.relative_error is not None
 
 
 def is_ahead(best: Variant, other: Variant) -> bool:
-    """Return whether one variant is faster than another, for certain and by enough to matter."""
+    """Return whether one variant is faster than another, certainly and by enough to matter."""
     factor, error = _factor(best, other)
     return factor - 1 > max(error, _WORTH_A_CHANGE)
 
 
 def undecided(variants: Sequence[Variant]) -> list[Variant]:
-    """Return those of a group that more rounds may decide on; none where they would not.
+    """Return the variants of a group that more rounds may separate; none if they would not.
 
-    These are the best and its rivals, where a rival is slower by enough to matter, but maybe by
-    chance. Of rivals that are as fast more rounds would most likely say the same.
+    These are the best and its rivals, if some rival is slower by enough to matter, though maybe by
+    chance. If all rivals are as fast, more rounds would most likely show the same.
     """
     timed = [variant for variant in variants if competed(variant)]
     if not timed:
@@ -158,7 +159,7 @@ def undecided(variants: Sequence[Variant]) -> list[Variant]:
 
 
 def _factor(best: Variant, other: Variant) -> tuple[float, float]:
-    """Return by which factor one variant is faster than another, and the factor's error."""
+    """Return by what factor one variant is faster than another, and the factor's error."""
     assert best.peak_samples_per_s and other.peak_samples_per_s
     assert best.relative_error is not None and other.relative_error is not None
     factor = best.peak_samples_per_s / other.peak_samples_per_s
@@ -167,7 +168,7 @@ def _factor(best: Variant, other: Variant) -> tuple[float, float]:
 
 @dataclass(slots=True)
 class _Competitor:
-    """A variant in the making. One that fails fails alone, and is timed no more."""
+    """A variant in the making. If it fails, only it fails, and it is timed no more."""
 
     group: str
     name: str
@@ -204,12 +205,12 @@ class _Competitor:
         return probe
 
     def variant(self) -> Variant:
-        """Return what came of it."""
+        """Return the result."""
         if not self.probes:
             return Variant(self.group, self.name, self.alone_samples_per_s, None, self.problem)
         rounds = tuple(probe.undisturbed_samples_per_s for probe in self.probes)
         rate = statistics.fmean(rounds)
-        # What other programs took is not in it: they took it from all that compete.
+        # What other programs took is not included: they took it from all competitors.
         within = statistics.fmean(probe.relative_error for probe in self.probes)
         return Variant(
             self.group,
@@ -223,7 +224,7 @@ class _Competitor:
 
 
 def relative_error(rounds: Sequence[float], within: float) -> float:
-    """Return how far off the mean rate of so many rounds may be, over that mean.
+    """Return the possible relative error of the mean rate over ``rounds``.
 
     ``within`` is the relative error that each of them has by itself.
     """
@@ -232,9 +233,9 @@ def relative_error(rounds: Sequence[float], within: float) -> float:
 
 
 def _in_turn(*groups: Sequence[_Competitor]) -> tuple[Variant, ...]:
-    """Time what competes in turn, there and back; and once more what is undecided in a group.
+    """Time competitors in turn, there and back; and once more those undecided in a group.
 
-    One may be in several of them, and is timed as often as the others.
+    A competitor may be in several groups, and is timed as often as the others.
     """
     competitors = [*{id(each): each for group in groups for each in group}.values()]
     _there_and_back(competitors)

@@ -1,1 +1,1 @@
-"""From what was measured to what to set, and why; pure."""
+"""From the measurements to what to set, and why; pure."""

@@ -1,4 +1,4 @@
-"""What keeps a rate from being higher, and what would raise it; pure."""
+"""What limits a rate, and what would raise it; pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.unconfirmed import handed_over
 from hostprep.units import format_bytes
 
-# Of the processors that may be used: from here on they are what is short.
+# Share of the usable processors: from here on these are the shortage.
 BUSY_SHARE = 0.85
-# Of one processor: from here on the main process, which takes batches in, is what is short.
+# Share of one processor: from here on the main process, which takes batches in, is the shortage.
 _MAIN_BUSY = 0.85
-# Of the time that a sample takes without workers: from here on the rest is less.
+# Share of a sample's time without workers: from here on everything else takes less.
 _MAIN_MOST = 0.5
 _WAITING_SHARE = 0.5
 _MUCH_SLOWER = 2.0
@@ -28,11 +28,11 @@ _DECODE_ON_GPU = (
     "or have the GPU decode JPEG while it waits (nvJPEG by torchvision.io.decode_jpeg, or DALI)"
 )
 _FEWER_BYTES = "make batches of uint8 and convert to float on the GPU: a quarter of the bytes"
-# Of somebody's own collate function nobody knows what it makes: tokens are no uint8.
+# Nobody knows what a user's collate function makes: tokens are no uint8.
 _COLLATE_LESS = (
     "do less where batches are made: tokenise, pad and convert once, and store that; of images,"
 )
-# Nothing of them is an image: their type and their number are all there is to save.
+# These are no images: only their type and their number can be reduced.
 _STORE_ARRAYS = (
     "store arrays as small as you train on them (uint8 or float16 instead of float32), or many in"
     " one file that is mapped into memory: np.load(..., mmap_mode='r')"
@@ -70,9 +70,9 @@ def what_binds(known: Known, point: Point) -> Binding:
             return Binding.READ if known.stages else Binding.WAITING
         if busiest > _WAITING_SHARE * known.cost.worker_seconds:
             return Binding.COLLATE
-        # Workers were tried and gave less, though there were processors for them: what they add
-        # is the way to the main process. A loader with threads may use all of them by itself; but
-        # torch's, which it does not have in workers, mostly wait for each other.
+        # Workers were tried and gave less, though there were processors for them: what they add is
+        # the transport to the main process. A loader with threads may use all processors by itself;
+        # but torch's threads, which it does not have in workers, mostly wait for each other.
         needed = max(1.0, min(own, known.cost.cpu_seconds * point.rate))
         tried = any(p.workers for p in known.points) and cpus > needed / BUSY_SHARE
         return Binding.TRANSPORT if tried and _ready(known, point) else _stage_or_cpu(known)
@@ -84,10 +84,10 @@ def what_binds(known: Known, point: Point) -> Binding:
 
 
 def _ready(known: Known, point: Point) -> bool:
-    """Return whether samples come not much slower than workers could hand them over at best.
+    """Return whether samples come not much slower than workers could pass them on at best.
 
-    Where making them takes longer than that, workers that gave less were kept from their work by
-    something else, as other programs are wont to do.
+    If making them takes longer than that, and workers gave less, something else kept them from
+    their work, as other programs often do.
     """
     best = handed_over(known.cost)
     if known.curve.ceiling_from is Ceiling.TRANSPORT:  # measured: many small tensors take longer
@@ -101,11 +101,11 @@ def usable_cpus(host: HostShare) -> float:
 
 
 def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
-    """Return whether a bound stopped the search at ``point``, and does not merely exist."""
+    """Return whether a bound stopped the search at ``point``, rather than merely existing."""
     if bound.binding is Binding.SHARDING:
         if any(probe.idle_workers for probe in known.probes):
             return point.workers >= bound.workers  # more of them had nothing to do
-        # What more workers gave, though only once more, is what they would give of samples.
+        # What more workers gave, even as duplicates, is what they would give as samples.
         more = [p for p in known.points if p.workers > bound.workers]
         enough = (1 + STOP_GAIN) * delivered(point, known.gpu_rate)
         return any(delivered(other, known.gpu_rate) > enough for other in more)
@@ -113,7 +113,7 @@ def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
 
 
 def _stage_or_cpu(known: Known) -> Binding:
-    """Return the stage that takes most processor time, where the stages are known."""
+    """Return the stage that takes most processor time, if the stages are known."""
     stages = known.stages
     if stages is None:
         work = known.cost.cpu_seconds - known.cost.collate_cpu_seconds
@@ -132,7 +132,7 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
     if binding is Binding.READ:
         return _staging(known)
     if binding is Binding.TRANSPORT and not point.workers:
-        # It binds those that would use workers: here they would only add what sending takes.
+        # It binds when workers are used: here they would only add the cost of sending.
         return (
             "less to do for each sample: without workers nothing is sent, and all is done in the"
             " main process; whole batches at once (__getitems__ of the data set), or several"
@@ -141,7 +141,7 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
     if binding is Binding.DECODE and known.stages is not None and known.stages.kind == "npy":
         return _STORE_ARRAYS
     if binding is Binding.WAITING:
-        # Nobody saw what the user's own code waits for.
+        # Nobody has seen what the user's own code waits for.
         return f"if it waits for storage, {_staging(known)}"
     return {
         Binding.GPU: None,
@@ -165,9 +165,9 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
 
 
 def remedy_compared(decoder: str | None, variants: Iterable[Variant]) -> str:
-    """Return what would raise the rate where decoding binds, once decoders were compared.
+    """Return what would raise the rate if decoding binds, once decoders were compared.
 
-    ``decoder`` is the one that was used. Without its rate and another nothing is said of any.
+    ``decoder`` is the one that was used. Unless it and another have a rate, none is recommended.
     """
     timed = {
         variant.name: (variant.peak_samples_per_s or 0.0, variant)
@@ -192,7 +192,7 @@ def _staging(known: Known) -> str:
     text = "bring the data nearer: hostprep stage to a tmpfs or an NVMe"
     if known.data_bytes:
         cached = min(1.0, known.host.cache_bytes / known.data_bytes)
-        # The same, but where a commit limit holds for what is in a tmpfs.
+        # The same, but a commit limit also applies to what is in a tmpfs.
         pinned = min(cached, known.host.memory_available_bytes / known.data_bytes)
         if pinned < 1:
             low, high = hit_rates(cached)

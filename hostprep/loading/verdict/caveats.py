@@ -1,4 +1,4 @@
-"""What to bear in mind with the figures of a recommendation; pure."""
+"""What to bear in mind about the figures of a recommendation; pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Subje
 from hostprep.loading.naming import with_so_many
 from hostprep.units import format_count, format_number
 
-# A cold read that takes so many times longer is worth a word.
+# A cold read that takes this many times as long is worth mentioning.
 _MUCH_COLDER = 3.0
-# From here on the rows of a batch are others than the samples that were drawn for it.
+# From this relative difference on, a batch's rows are not the samples drawn for it.
 _OTHER_ROWS = 0.05
 
 
@@ -26,7 +26,7 @@ def caveats_of(
     batch_size_given: bool,
     seen_before: bool,
 ) -> tuple[str, ...]:
-    """Return, in sentences, what makes the figures less certain or true only as it was now.
+    """Return, in sentences, what makes the figures less certain or true only for the moment.
 
     ``batch_size_given``: the user said how many samples a batch holds. ``seen_before``: some
     samples were read more than once.
@@ -71,7 +71,7 @@ def caveats_of(
 def _of_batches(
     subject: Subject | None, cost: SampleCost, probes: Sequence[Probe], *, batch_size_given: bool
 ) -> Iterator[str]:
-    """Yield what is not certain of the loader's batches: what a sample is in them, and whose."""
+    """Yield what is uncertain about the loader's batches: what a sample in them is, and whose."""
     if subject is not None and subject.batching == Batching.DATASET and not batch_size_given:
         yield (
             f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
@@ -98,7 +98,7 @@ def _of_batches(
 
 
 def _beside(host: HostShare, stages: Stages | None, probes: Sequence[Probe]) -> str | None:
-    """Return a sentence on busy programs that no rate was corrected for, where there were any."""
+    """Return a sentence on busy programs that no rate was corrected for, if there were any."""
     others = [others_beside(probe) for probe in probes]
     others += [] if stages is None else [stages.others_cpus]
     most = max(others, default=0.0)

@@ -1,4 +1,4 @@
-"""From what one run measured to its report: what to recommend, and all that speaks for it."""
+"""From the measurements of a run to its report: what to recommend, and all the evidence."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from hostprep.loading.verdict.unconfirmed import handed_over, model_error, model
 from hostprep.loading.verdict.undecoded import of_undecoded
 from hostprep.units import format_seconds
 
-# More than a process takes to start and to end on a busy machine.
+# More than a process takes to start and end on a busy machine.
 _LATE_SECONDS = 5.0
 
 
 def report_of(run: Run, mode: str) -> Report:
-    """Put together what is known, and judge it."""
+    """Collect what is known, and judge it."""
     if run.pipeline is not None:
         return _report_pipeline(run, mode, run.pipeline)
     known = _known(run)
@@ -44,7 +44,7 @@ def report_of(run: Run, mode: str) -> Report:
         if known.length is None or not made.expected_samples_per_s
         else known.length / (host.ranks * made.expected_samples_per_s)
     )
-    # What is only read is neither as slow nor as large as the sample that is made of it.
+    # Files that are only read are neither as slow nor as large as the samples made from them.
     wanted = 0 if run.undecoded else min(known.curve.proposal(run.gpu_rate), MOST_WORKERS)
     return Report(
         mode=mode,
@@ -121,8 +121,8 @@ def _known(run: Run) -> Known:
 def _has_gpu(run: Run) -> bool:
     """Return whether batches go to a GPU.
 
-    A loader's own environment is the one that trains. Files may be measured by a torch that is
-    built for the CPU, or without any: then it is what the host has that counts.
+    For a loader, the environment is the one that trains. Files may be measured by a torch that is
+    built for the CPU, or without torch: then it is the host's GPUs that count.
     """
     subject = run.measurer.subject
     if subject is not None and (subject.cuda or run.listing is None):
@@ -131,11 +131,11 @@ def _has_gpu(run: Run) -> bool:
 
 
 def _candidates(run: Run, known: Known) -> tuple[Point, ...]:
-    """Return the points to choose from: what was measured, and else what the model says."""
+    """Return the points to choose from: what was measured, or else what the model says."""
     measured = run.search.borne() if run.search else ()
     if any(point.workers for point in measured):
         return measured
-    # Without workers at least it was measured, if at all; for the rest the model speaks.
+    # What was measured, if anything, was without workers; the model supplies the rest.
     by_model = modelled_points(run, known.bounds)
     return (*measured, *(point for point in by_model if point.workers or not measured))
 
@@ -157,7 +157,7 @@ def _report_pipeline(run: Run, mode: str, pipeline: Pipeline) -> Report:
 
 
 def _late(run: Run) -> list[str]:
-    """Return a sentence on the time that was taken, where it is clearly more than was given."""
+    """Return a sentence on the time taken, if it is clearly more than the budget."""
     seconds, given = time.monotonic() - run.began, run.wish.seconds
     if seconds <= given + _LATE_SECONDS:
         return []
@@ -180,7 +180,7 @@ def _late(run: Run) -> list[str]:
 
 
 def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
-    """Return what the model says of this run, where nothing was measured with workers."""
+    """Return the model's points for this run, if nothing was measured with workers."""
     assert run.cost is not None and run.curve is not None
     return modelled(
         run.curve,
@@ -196,7 +196,7 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
 
 
 def _error_of_model(run: Run, curve: Curve) -> float | None:
-    """Return how far off the model may be, by all that it was made from."""
+    """Return how far off the model may be, by everything that it was made from."""
     points = points_of(run.probes)
     rests_on = [point.relative_error for point in points]
     others = [others_beside(probe) for probe in run.probes]

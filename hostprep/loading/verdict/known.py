@@ -13,13 +13,13 @@ from hostprep.loading.search import Point
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Everything that a verdict is made from. ``points`` is empty where the model stands alone.
+    """Everything that a verdict is made from. ``points`` is empty if there is only the model.
 
-    ``untried`` workers give clearly more than all that was measured, by the model, or by how the
-    rate rose where that was wrong; there was no time for them. Where there was none for any, they
-    may, whatever the model says. ``failed`` are the probes that the host's limits stopped.
-    ``ahead`` is the prefetch factor of the probes, and ``bounds_now`` what holds at the one that is
-    set now.
+    ``untried``: a number of workers that there was no time for gives clearly more than all that was
+    measured, by the model or, if that was wrong, by how the rate rose. If there was no time for any
+    workers, they may give more, whatever the model says. ``failed`` are the probes that the host's
+    limits stopped. ``ahead`` is the prefetch factor of the probes, and ``bounds_now`` are the
+    bounds at the present one.
     """
 
     host: HostShare

@@ -1,4 +1,4 @@
-"""What to say of what a loader does once, which is in no rate: opening, reading an index; pure."""
+"""What to say about a loader's one-time work, in no rate: opening, reading an index; pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostprep.units import format_number, format_seconds
 
 # Starting many workers takes a second or two, and so do a first read and an import.
 _LEAST_SECONDS = 3.0
-# Of an epoch at the rate that is told: less is not worth a word.
+# Share of an epoch at the reported rate: less is not worth mentioning.
 _LEAST_SHARE = 0.05
 
 
@@ -21,9 +21,9 @@ def notes_of_once(
     subject: Subject | None,
     epoch_seconds: float | None,
 ) -> tuple[str, ...]:
-    """Return, in sentences, what comes before the rate, and where the rate was not steady yet.
+    """Return, in sentences, what comes before the rate, and when the rate was not steady yet.
 
-    ``epoch_seconds`` is what an epoch takes at that rate, None where that is not known.
+    ``epoch_seconds`` is what an epoch takes at that rate, None if that is not known.
     """
     notes = []
     once = min((p.once_seconds for p in probes if p.workers == made.num_workers), default=0.0)
@@ -36,7 +36,7 @@ def notes_of_once(
             f" the samples take, until that rate is reached{beside}: starting, and what is opened"
             f" or read once, is in no rate here{_how_often(made, subject)}"
         )
-    # Where others had their part in it, that they left may be all.
+    # If other programs played a part, the reason may just be that they ended.
     warming = [probe for probe in probes if probe.warming and not probe.disturbed]
     if warming:
         slowest = min(warming, key=lambda probe: probe.workers)
@@ -49,7 +49,7 @@ def notes_of_once(
 
 
 def _how_often(made: Recommendation, subject: Subject | None) -> str:
-    """Return in words when that comes again."""
+    """Return in words when that happens again."""
     if subject is not None and subject.kind == "stream":
         return "; what a stream's __iter__ does comes with every epoch"
     if not made.num_workers:

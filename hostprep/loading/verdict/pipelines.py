@@ -1,4 +1,6 @@
-"""What to say of an iterable that is no DataLoader: whether it is enough, and what it could do."""
+"""What to say about an iterable that is no DataLoader: whether it suffices, and what else it could
+do.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _SETTINGS = {
     " where Python makes the samples",
 }
 _OTHERS_SETTINGS = "its own settings: threads, parallel reads, prefetching"
-# Of one processor: what always has something to do gets as much beside others that do.
+# Share of one processor: what always has work gets this much beside others that do.
 _WORKS = 0.4
 _LESS_TO_DO = (
     "do less for each sample: prepare once and store it, or move work to the GPU; for more threads"
@@ -24,7 +26,7 @@ _LESS_TO_DO = (
 
 
 def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recommendation:
-    """Return what to say of it where ``cpus`` processors may be used; ``num_workers`` is none."""
+    """Return what to say about it if ``cpus`` processors may be used; ``num_workers`` is None."""
     enough = gpu_rate is not None and found.samples_per_s >= gpu_rate
     # However busy others are: one that does not keep even one processor busy waits for something
     # else, and has no use for theirs.
@@ -62,7 +64,7 @@ def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recomme
 
 
 def _inside(found: Pipeline) -> list[str]:
-    """Return a sentence on the DataLoader that it goes over, of which more can be told."""
+    """Return a sentence on the DataLoader that it wraps, about which more can be said."""
     if found.goes_over is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Why what is recommended is so, in sentences; pure."""
+"""Why the recommendation is as it is, in sentences; pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hostprep.loading.verdict.binding import what_binds
 from hostprep.loading.verdict.known import Known
 from hostprep.units import format_count, format_number
 
-# Of a sample's time without workers: less is not worth a word.
+# Share of a sample's time without workers: less is not worth mentioning.
 _MAIN_SHARE = 0.02
-# Of a sample's processor time: waiting for less is what two clocks differ by.
+# Share of a sample's processor time: two clocks differ by as much as that.
 _HARDLY = 0.001
-# Who measures on a login node, say, pastes the line where a GPU trains.
+# If the user measures on a login node, say, the line is pasted where a GPU trains.
 NO_GPU = "no GPU is seen here; True where one trains"
 
 
 class Choice(NamedTuple):
-    """Whether to set something, and why; without a reason that goes without saying."""
+    """Whether to set something, and why; no reason is given if it is obvious."""
 
     on: bool
     why: str | None
@@ -43,7 +43,7 @@ def reasons_of(
     ]
     reasons += _side_by_side(known)
     reasons += _own_way(known)
-    if change is not False:  # who has set as many knows why
+    if change is not False:  # a user who has set that many knows why
         reasons += _beyond_processors(known, point)
     if point.workers and known.ahead < PROBE_PREFETCH:
         reasons.append(
@@ -51,7 +51,7 @@ def reasons_of(
         )
     elif known.subject is not None and known.subject.current_workers and ahead:
         now = known.subject.prefetch_now
-        if ahead != now:  # also where the verdict says that no other number of workers is needed
+        if ahead != now:  # also if the verdict says that no other number of workers is needed
             reasons.append(f"prefetch_factor: {now} now, {ahead} by how uneven the batches are")
     reasons += _against_none(known, point)
     subject = known.subject
@@ -63,9 +63,9 @@ def reasons_of(
 
 
 def _of_choice(name: str, choice: Choice, now: bool | None) -> list[str]:
-    """Return why something is to be set, or is to be set no more; ``now`` it is as it says."""
+    """Return why something is to be set, or no longer set; ``now`` is its present value."""
     if now not in (None, choice.on):
-        # Also where the verdict says that no other number of workers is needed.
+        # Also if the verdict says that no other number of workers is needed.
         return [f"{name}: {now} now, {choice.on} as {choice.why}"]
     if not choice.why or (now is False and not choice.on):
         return []
@@ -73,7 +73,7 @@ def _of_choice(name: str, choice: Choice, now: bool | None) -> list[str]:
 
 
 def _side_by_side(known: Known) -> list[str]:
-    """Return a sentence on what several readers got of the storage, where that was measured."""
+    """Return a sentence on what several readers got from the storage, if that was measured."""
     seen = None if known.stages is None else known.stages.side_by_side
     if known.stages is None or seen is None:
         return []
@@ -83,7 +83,7 @@ def _side_by_side(known: Known) -> list[str]:
 
 
 def _own_way(known: Known) -> list[str]:
-    """Return a sentence on what a DataLoader class of somebody's own does with its batches."""
+    """Return a sentence on what a user's DataLoader class does with its batches."""
     subject = known.subject
     if subject is None or not subject.own_iteration:
         return []
@@ -99,7 +99,7 @@ def _own_way(known: Known) -> list[str]:
 
 
 def _beyond_processors(known: Known, point: Point) -> list[str]:
-    """Return a sentence on more workers than processors, of which every rule of thumb warns."""
+    """Return a sentence on more workers than processors: every rule of thumb warns of that."""
     processors = known.host.processors_per_rank
     if point.workers <= processors:
         return []
@@ -113,7 +113,7 @@ def _beyond_processors(known: Known, point: Point) -> list[str]:
 
 
 def _against_none(known: Known, point: Point) -> list[str]:
-    """Return a sentence on what workers gave and what none gave, where that is close."""
+    """Return a sentence on the rates with and without workers, if they are close."""
     binding = what_binds(known, point)
     alone = next((p for p in known.points if p.workers == 0), None)
     tried = [p for p in known.points if p.workers]
@@ -135,7 +135,7 @@ def _against_none(known: Known, point: Point) -> list[str]:
 def _unless_slower(known: Known, alone: float, best: Point) -> list[str]:
     """Return a sentence on how slow a GPU must be for workers to be better than none after all.
 
-    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; beside them it gets their rate.
+    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; with them it gets their rate.
     """
     if known.gpu_rate is not None or alone <= best.rate:
         return []
@@ -149,7 +149,7 @@ def _unless_slower(known: Known, alone: float, best: Point) -> list[str]:
 
 
 def time_taken(cost: SampleCost) -> str:
-    """Return in words what a sample takes of a processor, and how long it waits."""
+    """Return in words how much processor time a sample takes, and how long it waits."""
     cpu, waiting = cost.cpu_seconds, cost.waiting_seconds
     words = f"{format_number(1e3 * cpu)} ms of processor time"
     if waiting < _HARDLY * cpu:

@@ -1,4 +1,4 @@
-"""From what was measured to what to set, and how to say it; pure."""
+"""From the measurements to what to set, and how to say it; pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.reasons import NO_GPU, Choice, reasons_of
 from hostprep.units import format_count, format_number
 
-# Starting workers anew for each epoch is worth avoiding from this share of the epoch on.
+# Share of an epoch from which on it is worth avoiding to start workers anew for each epoch.
 _START_SHARE = 0.01
-# Of the memory that is available.
+# Share of the available memory.
 _PINNED_SHARE = 0.1
-# From here on a gain is told as a factor and not in percent.
+# From here on a gain is given as a factor, not in percent.
 _TIMES = 2.0
 
 
@@ -77,7 +77,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
 
 
 def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
-    """Return the workers to set, whether that is a change, and a word on what is set now."""
+    """Return the workers to set, whether that is a change, and a word on the present setting."""
     subject = known.subject
     current = None if subject is None else subject.current_workers
     if subject is None or current is None:
@@ -95,15 +95,16 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         failed = "which" if current == fewest else f"and {format_count(int(fewest), 'worker')}"
         return chosen.workers, True, f"{now}, {failed} failed"
     if point is None:
-        # The model's word, or a rate without workers alone: none calls what is set right or wrong.
+        # There is only the model, or a rate without workers: neither can call the present setting
+        # right or wrong.
         if not chosen.probes or (known.untried and not chosen.workers):
             return chosen.workers, None, f"{now}, which there was too little time to try"
         return chosen.workers, current != chosen.workers, now
-    # The best that was measured is no word on what there was no time for.
+    # The best measured says nothing about what there was no time for.
     unneeded = None if known.untried else False
     if current == chosen.workers:
         return current, unneeded, now
-    # What is chosen by the model, as nothing was measured with workers, is none of these points.
+    # If nothing was measured with workers, the model's choice is none of these points.
     borne = [chosen, *(p for p in known.points if p.workers <= allowed)]
     best = max(delivered(p, known.gpu_rate) for p in borne)
     good = delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
@@ -119,16 +120,16 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
 
 
 def _faster(factor: float) -> str:
-    """Return in words how much faster that is; of hundreds of percent nobody has an idea."""
+    """Return in words how much faster that is; hundreds of percent mean nothing to anybody."""
     if factor >= _TIMES:
         return f"{format_number(factor)} times as fast"
     return f"{factor - 1:.0%} faster"
 
 
 def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
-    """Return the prefetch factor, lowered as far as to what was probed where a bound forbids more.
+    """Return the prefetch factor; if a bound forbids it, lowered at most to the one probed.
 
-    A batch whose size nobody could see gets no more than what was probed.
+    If nobody could see the size of a batch, it is no more than the one probed.
     """
     cost = known.cost
     if not cost.sample_bytes:
@@ -162,7 +163,7 @@ def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:
 
 
 def _pin(known: Known, ahead_bytes: int) -> Choice:
-    """Return whether to pin batches: they lie in memory then that cannot be given back."""
+    """Return whether to pin batches, which puts them into memory that cannot be reclaimed."""
     if not known.cuda:
         return Choice(False, NO_GPU)
     if ahead_bytes < _PINNED_SHARE * known.host.memory_available_bytes:
@@ -184,14 +185,14 @@ def _persistent(known: Known, point: Point) -> Choice:
     started = min(max(probe.first_batch_seconds, probe.once_seconds) for probe in probes)
     if started > _START_SHARE * epoch_seconds:
         return Choice(True, "starting workers is more than 1% of an epoch")
-    # There is nothing against those that are set so.
+    # Nothing speaks against the setting if it is already on.
     return Choice(bool(known.subject and known.subject.current_persistent), None)
 
 
 def _other_changes(
     subject: Subject | None, ahead: int | None, *, pin: bool, persistent: bool
 ) -> tuple[str, ...]:
-    """Return what the line to paste sets otherwise than it is now, beside the workers."""
+    """Return what the line to paste changes apart from the number of workers."""
     if subject is None:
         return ()
     settings = (
@@ -252,14 +253,14 @@ def code(
     persistent: bool,
     subject: Subject | None = None,
 ) -> str:
-    """Return the call to paste; who makes the batches, and what else is given, stays as it is."""
+    """Return the call to paste; what makes the batches, and other arguments, stay as they are."""
     batches = {
         Batching.SIZE: f"batch_size={batch_size}",
         Batching.BATCH_SAMPLER: "batch_sampler=batch_sampler",
         Batching.SAMPLER: "batch_size=None, sampler=sampler",
         Batching.DATASET: "batch_size=None",
     }
-    # A class of somebody's own takes arguments of its own: only what changes is named of it.
+    # A user's class takes arguments of its own: only what changes is named.
     foreign = None if subject is None else subject.own_class
     options = []
     if foreign is None:

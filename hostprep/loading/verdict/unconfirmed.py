@@ -1,4 +1,4 @@
-"""What the model alone says, where no probe with workers succeeded; pure arithmetic."""
+"""What the model alone says if no probe with workers succeeded; pure arithmetic."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hostprep.loading.model import FailedProbe, SampleCost
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import Point
 
-# Of the model alone: how near its curve comes to the public grid that it was fitted to (``curve``
-# names it), 7 to 8 %. Those are machines with nothing else to do, and costs that are known well;
-# in the sweeps of benchmarks/recommend/README.md it was off by 4 to 15 %, and once, on a disk with
-# one arm, by 90 %. So it is the least error that it can have, whatever it rests on.
+# The model's own error: how close its curve comes to the public grid that it was fitted to (see
+# ``curve``), 7 to 8 %. Those are idle machines, and costs that are known well; in the sweeps of
+# benchmarks/recommend/README.md it was off by 4 to 15 %, and once, on a disk with one arm, by 90 %.
+# So it is the least error that it can have, whatever it rests on.
 MODEL_ERROR = 0.08
-# What handing a batch from a worker to the main process takes where that was not measured: on two
-# processors 0.57 ms were seen for 128 KB, 2.1 ms for 1.6 MB, 3.1 ms for 4.8 MB. Rather too little,
-# so that who has more to do in a sample than that is not kept from workers.
+# What passing a batch from a worker to the main process takes if that was not measured: on two
+# processors 0.57 ms were seen for 128 KB, 2.1 ms for 1.6 MB, 3.1 ms for 4.8 MB. Rather too little
+# than too much, so that samples that need more work than that still get workers.
 _BATCH_SECONDS, _BYTES_PER_S = 0.4e-3, 2e9
 
 
@@ -37,14 +37,14 @@ def modelled(
 ) -> list[Point]:
     """Return the model's points, from none to the most workers that it may ask for.
 
-    ``distinct`` is how many workers may be taken to share out what there is. ``error`` is that of
-    each point, see ``model_error``. ``ceiling`` is what probes gave at most, in samples a second,
-    that were too slow to be timed; ``handed_over`` what workers can hand over: what is ready sooner
-    gets none.
+    ``distinct`` is how many workers may be assumed to share out the data. ``error`` is that of each
+    point, see ``model_error``. ``ceiling`` is the highest rate, in samples a second, of probes that
+    were too slow to be timed; ``handed_over`` is what workers can pass on: samples that are ready
+    faster get no workers.
     """
     capacity = math.ceil(capacity_cpus)
     most = min(
-        # What failed with more has shown that the host is short of something.
+        # A failure with more workers has shown that the host is short of something.
         capacity if failed else max(MOST_UNCONFIRMED, capacity),
         *(bound.workers for bound in bounds),
         MOST_WORKERS,
@@ -60,8 +60,8 @@ def modelled(
 def model_error(rests_on: Iterable[float | None], others_cpus: float, cpus: float) -> float | None:
     """Return how far off the model may be, by the errors of what it rests on.
 
-    None where nobody can say: where one of these is not known, or other programs took much of the
-    ``cpus`` processors meanwhile.
+    None if nobody can say: one of these is not known, or other programs used much of the ``cpus``
+    processors meanwhile.
     """
     errors = list(rests_on)
     known = [error for error in errors if error is not None]
@@ -71,5 +71,5 @@ def model_error(rests_on: Iterable[float | None], others_cpus: float, cpus: floa
 
 
 def handed_over(cost: SampleCost) -> float:
-    """Return the samples a second that workers are taken to hand over where none were timed."""
+    """Return the samples a second that workers are assumed to pass on if none were timed."""
     return 1 / (_BATCH_SECONDS / cost.batch_size + cost.sample_bytes / _BYTES_PER_S)

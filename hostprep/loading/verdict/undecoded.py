@@ -1,4 +1,4 @@
-"""What to say where files could only be read of which a training makes more; pure."""
+"""What to say if files could only be read and a training makes more of them; pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hostprep.units import format_count
 def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
     """Return a starting point from the host alone, with no rate and nothing that binds.
 
-    Reading is a part of what a sample takes, and mostly a small one: neither the rate nor what
-    binds, nor the workers that are enough for it, say anything of a training.
+    Reading is a part of what a sample takes, and mostly a small one: the rate, what binds, and the
+    workers that suffice for it say nothing about a training.
     """
     cost = known.cost
     workers, words = starting_point(known.host)
