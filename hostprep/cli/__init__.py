@@ -1,1 +1,1 @@
-"""The Typer commands: parse options, call one function, render its result. Only here is printed."""
+"""The Typer commands: parse options, call one function, render its result. Nothing else prints."""

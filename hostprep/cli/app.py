@@ -1,7 +1,7 @@
-"""The Typer application: which commands there are. Each has its own module in this folder.
+"""The Typer application: the list of commands, each of which has its own module in this folder.
 
-Only the module of the command that is run is imported, so that a command's start does not grow with
-the number of its neighbours.
+Only the module of the command that runs is imported, so that adding commands does not slow down
+the start of the others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hostprep.cli.output import emit_text
 from hostprep.errors import UsageError
 from hostprep.units import is_plain_number
 
-# Of these an empty one means something, or its command says best what is wrong with it.
+# For these options an empty value means something, or the command itself reports the mistake best.
 _MAY_BE_EMPTY = frozenset({"--skip", "--only", "--limit"})
 _AN_OPTION = re.compile(r"--|-[a-zA-Z]")
 
 
 class Command(NamedTuple):
-    """Where a command's function, or its group of subcommands, is, and its line in ``--help``."""
+    """Where a command's function or group of subcommands is, and its line in ``--help``."""
 
     place: str
     help: str
@@ -113,45 +113,45 @@ COMMANDS = {
 
 
 def load(name: str) -> Any:
-    """Import a command's module and return the command as the parser wants it."""
+    """Import a command's module and return the command in the form that the parser needs."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
         return _heeding(typer.main.get_group(found))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    # Under PYTHONOPTIMIZE=2 nothing has a docstring: then its line is all there is to say.
+    # Under PYTHONOPTIMIZE=2 functions have no docstring, so use the line from the list.
     alone.command(name, help=None if found.__doc__ else COMMANDS[name].help)(found)
     return _heeding(typer.main.get_command(alone))
 
 
 def _heeding(command: Any) -> Any:
-    """Return the command, or the group of them, with each parameter refusing odd texts."""
+    """Make each parameter of a command, or of a group of commands, refuse malformed values."""
     for inner in getattr(command, "commands", {}).values():
         _heeding(inner)
         inner.short_help = (inner.help or "").partition("\n")[0]
     for parameter in command.params:
         if parameter.type.name.startswith(("int", "float")):
-            parameter.type = copy.copy(parameter.type)  # some are shared by all that have it
+            parameter.type = copy.copy(parameter.type)  # parameters share some types
             parameter.type.convert = partial(_plain_number, parameter.type.convert)
         parameter.callback = parameter.callback or _meant
     return command
 
 
 def _plain_number(convert: Any, value: Any, parameter: Any, context: Any) -> Any:
-    """Read a number, of which the parser would take ``1_000`` and digits of any script too."""
+    """Read a number; refuse ``1_000`` and non-ASCII digits, which the parser would accept."""
     if isinstance(value, str) and not is_plain_number(value):
         parameter.type.fail(f"{value!r} is not a valid {parameter.type.name}.", parameter, context)
     return convert(value, parameter, context)
 
 
 def _meant(context: Any, parameter: Any, value: Any) -> Any:
-    """Raise ``UsageError`` for what a script's unset variable comes to, and for a home unexpanded.
+    """Raise ``UsageError`` for a value that comes from an unset variable or an unexpanded ``~``.
 
-    As a path the one would be the current directory, which nobody named, or without quotes, as in
-    ``--to $DIR --dry-run``, a folder that is called ``--dry-run``, and the run no dry one. The
-    other, which a shell leaves as it is in ``--to=~/x``, would be a folder that is called ``~``,
-    and removed by mistake with all of the real one. While a shell asks for completions nothing is
-    meant yet.
+    An empty path would mean the current directory, which nobody named. Without quotes, as in
+    ``--to $DIR --dry-run``, an unset variable would make ``--dry-run`` the name of the folder, and
+    the run would not be a dry run. A shell does not expand ``--to=~/x``, so it would create a
+    folder called ``~``, and whoever removes that may remove their real home by mistake. While a
+    shell asks for completions, nothing is checked.
     """
     if context.resilient_parsing:
         return value
@@ -179,25 +179,25 @@ def _meant(context: Any, parameter: Any, value: Any) -> Any:
 
 
 def _name(parameter: Any) -> str:
-    """Return a parameter as the user knows it."""
+    """Return the name of a parameter that the user knows."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name).strip("[].")
     return str(max(parameter.opts, key=len))
 
 
 class _Group(TyperGroup):
-    """Has a stub of each command for the help; the one that is run takes its place."""
+    """Has a stub of each command for the help; the command that runs replaces its stub."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, (_, words, hidden) in COMMANDS.items():
-            # The short help as well, or it is cut on a narrow terminal and not wrapped.
+            # Set the short help too, or a narrow terminal cuts it off instead of wrapping it.
             self.add_command(TyperCommand(name, help=words, short_help=words, hidden=hidden))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
             self.commands[args[0]] = load(args[0])
-        else:  # what is not for people is no suggestion for a typing mistake either
+        else:  # do not suggest a hidden command for a typing mistake
             self.commands = {name: each for name, each in self.commands.items() if not each.hidden}
         return super().resolve_command(ctx, args)
 

@@ -1,4 +1,4 @@
-"""``hostprep apply``: make this host as the spec says, and look again whether it is."""
+"""``hostprep apply``: make this host match the spec, then check whether it does."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _is_agreed_to() -> bool:
     try:
         return typer.confirm("Do this?", err=True)
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-D, Ctrl-C
-        say()  # the question stands on the line
+        say()  # end the line of the question
         raise Interrupted("interrupted; nothing was changed.") from None
 
 
@@ -101,7 +101,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
     error = _error(applied)
     if as_json:
         fields = host_plan_fields(applied.plan)
-        # What the plan had under changes, and is not as wanted in spite of them.
+        # Objects that the plan meant to change, but that still do not match the spec.
         left = [each for each in applied.after.lacking if each not in applied.plan.unchanged]
         fields |= {
             "unchanged": [*fields["unchanged"], *map(asdict, left)],
@@ -127,7 +127,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
     for change in applied.after.changes:
         say(printable(f"pending: {change.kind} {change.subject}: {change.action}"))
     if error is not None:
-        say_error(error)  # the document has told of it
+        say_error(error)  # the document already contains it
         raise typer.Exit(error.exit_code)
     if not as_json:
         for each in applied.after.lacking:
@@ -140,7 +140,7 @@ def _error(applied: Applied) -> HostprepError | None:
     if applied.ok:
         return None
     pending = len({(change.kind, change.subject) for change in applied.after.changes})
-    # What is refused now, though it was not before, is named among those that failed.
+    # Refusals that only came up during the run are listed with the failures.
     problems = (*applied.failed, *applied.refusals)
     failed = len({(problem.kind, problem.subject) for problem in problems})
     hint = "mend what failed and run the same command again"

@@ -1,4 +1,4 @@
-"""``hostprep check``: is this host ready to feed its GPUs, and if not, what cures it?"""
+"""``hostprep check``: is this host ready to feed its GPUs, and if not, what fixes it?"""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _context(spec: str | None, level: Level) -> Context:
 
 
 def _refuse_files(output: str | None, *, baseline: str | None, save_baseline: str | None) -> None:
-    """Raise where what is to be written cannot be, or would go over a baseline."""
+    """Raise if an output file cannot be written or would overwrite a baseline."""
     if save_baseline == "-":
         raise UsageError(
             "--save-baseline wants a file: a later --baseline is to read it.",
@@ -181,7 +181,7 @@ def _refuse_files(output: str | None, *, baseline: str | None, save_baseline: st
 
 
 def _refuse_unwritable(file: str) -> None:
-    """Raise where no report can be written, before minutes go into what it is to say."""
+    """Raise if the report cannot be written, before spending minutes on measuring."""
     folder = os.path.dirname(file) or "."
     replaced = not os.path.lexists(file) or (os.path.isfile(file) and not os.path.islink(file))
     if os.path.isdir(file):
@@ -199,7 +199,7 @@ def _refuse_unwritable(file: str) -> None:
 
 
 class _Shown(NamedTuple):
-    """A report, of a host or a fleet, as the document ``name``; ``text``: in colours or without."""
+    """A host's or fleet's report: the document ``name``, and ``text``, with colours or without."""
 
     name: str
     fields: dict[str, Any]
@@ -207,15 +207,15 @@ class _Shown(NamedTuple):
 
 
 def _show(shown: _Shown, form: Format, *, as_json: bool, output: str | None) -> None:
-    """Write the format into the file and print the text; without a file print the format.
+    """Write the chosen format into the file and print the text; without a file, print the format.
 
-    Where the file cannot be had, what was found is told all the same.
+    If the file cannot be written, the findings are printed all the same.
     """
     if output is not None:
         try:
             _write(Path(output), _in_form(shown, form), shown.fields["verdict"])
         except HostprepError as error:
-            if as_json or form is Format.JSON:  # stdout has one document, and that is the error's
+            if as_json or form is Format.JSON:  # stdout has room for one document: the error's
                 error.beside = shown.fields
             else:
                 emit_text(shown.text(wants_colour(sys.stdout)))
@@ -237,18 +237,18 @@ def _in_form(shown: _Shown, form: Format) -> str:
 
 
 def _arguments(level: Level, *, only: list[str] | None, skip: list[str] | None) -> list[str]:
-    """Return the options that each host of a fleet is given."""
+    """Return the options to pass to `hostprep check` on each host of a fleet."""
     named = (("--only", only), ("--skip", skip))
     return [f"--{level}", *(f"{option}={','.join(lists)}" for option, lists in named if lists)]
 
 
 def _write(path: Path, text: str, verdict: str) -> None:
-    """Write the report so that whoever reads the file finds the old one or the new one."""
+    """Write the report so that a reader of the file finds the old one or the new one, whole."""
     from hostprep.system.files import writing_hint
     from hostprep.system.named_files import write_named
 
     try:
-        # A name that is no UTF-8 appears with its bytes as escapes.
+        # Names that are not UTF-8 appear with their bytes as escapes.
         write_named(path, text.encode(errors="backslashreplace"), durable=False)
     except OSError as error:
         raise HostprepError(
@@ -262,7 +262,7 @@ def _write(path: Path, text: str, verdict: str) -> None:
 
 
 class _Progress(Line):
-    """Names what is looked at on one line of a terminal; silent elsewhere."""
+    """Shows the check that is running on one line of a terminal; silent elsewhere."""
 
     def looking(self, title: str) -> None:
         """Show the title."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hostprep.fleet import HostOutcome
     from hostprep.readiness.fleet import HostReport
 
-# A check takes seconds, and --full minutes: who is named has more to do than most.
+# A check takes seconds (with --full, minutes): a host that is named after this time is slow.
 _PATIENCE_SECONDS = 60.0
 _NAMED = ("FAIL", "UNKNOWN", "WARN")
 _MOST_NAMED = 3
@@ -45,7 +45,7 @@ def check_fleet(
 
 
 def fleet_text(fleet: dict[str, Any]) -> str:
-    """Return the fleet for people: hosts by verdict, what is wrong where, the outliers."""
+    """Return the fleet's report as text: hosts by verdict, problems and their hosts, outliers."""
     from hostprep.readiness.fleet import gpu_words
     from hostprep.readiness.report import code_and_subject, tally
 
@@ -70,7 +70,7 @@ def fleet_text(fleet: dict[str, Any]) -> str:
 
 
 def _findings(hosts: list[dict[str, Any]]) -> list[str]:
-    """Return what is wrong, worst first, with its hosts: what many have in common is said once."""
+    """Return the problems, worst first, each once with all the hosts that have it."""
     from hostprep.readiness.report import subject_and_message
 
     found: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
@@ -92,9 +92,9 @@ def _findings(hosts: list[dict[str, Any]]) -> list[str]:
 
 
 def _cure(remedy: dict[str, Any] | None) -> tuple[str, ...]:
-    """Return all commands of a remedy, or its words where it has none.
+    """Return all commands of a remedy, or its description if it has no commands.
 
-    The first command alone would be no cure: it may remove what those after it bring back.
+    The first command alone could do harm: it may remove what the later ones bring back.
     """
     if remedy is None:
         return ()
@@ -106,7 +106,7 @@ def _report(outcome: HostOutcome) -> HostReport:
 
     report = outcome.documents[-1] if outcome.documents else None
     error = None if report is None else report.get("error")
-    if isinstance(error, dict):  # of the host's own hostprep, which knows what cures it
+    if isinstance(error, dict):  # the host's own hostprep reported it, and knows the remedy
         said = " -> ".join(str(error[name]) for name in ("message", "hint") if error.get(name))
         return HostReport(outcome.host, None, said or None)
     return HostReport(outcome.host, report, outcome.message)

@@ -49,7 +49,7 @@ def report_text(report: dict[str, Any], *, colours: bool) -> str:
 
 
 def _findings(checks: list[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
-    """Return status, sentence and codes of each line: a SKIP that many checks have is said once."""
+    """Return each line's status, sentence and codes; checks with the same SKIP share a line."""
     found: list[tuple[str, str, list[str]]] = []
     skips: dict[str, list[str]] = {}
     for check in checks:
@@ -65,8 +65,8 @@ def _findings(checks: list[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
 
 
 def _remedy(check: dict[str, Any]) -> list[str]:
-    """Return what cures a finding, so that a shell takes the block as it is, words as comments."""
-    # The title says how it should be, which is just what it is not.
+    """Return a finding's remedy as a block to paste into a shell; explanations are comments."""
+    # The title states what should be true, and here it is not.
     failed = f'{check["status"]} of "{check["title"]}"'
     lines = [f"# {check['code']} {_one_line(check['subject'])}: {failed}"]
     if threshold := wanted(check):

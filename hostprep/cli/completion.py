@@ -1,11 +1,11 @@
-"""What a shell completes: commands and options by Typer, and the names of what hostprep has here.
+"""Shell completion: Typer completes commands and options, hostprep the names that exist here.
 
-Typer's own ``--install-completion`` edits the user's files, and guesses the shell: ``--completion``
-prints, of the shell that is named. Of a run for people nothing of this is imported.
+Typer's own ``--install-completion`` edits the user's files and guesses the shell; ``--completion``
+prints the script for the shell that is named. A normal run does not import this module.
 
-Typer's functions for the shells run the command as it stands on the line, unexpanded
-(``~/hostprep/bin/hostprep``), or by its name alone, and what goes wrong appears in the prompt:
-these here are hostprep's own, and Typer answers them.
+Typer's own shell functions run the command exactly as it was typed, unexpanded
+(``~/hostprep/bin/hostprep``), or by its bare name, and their errors appear in the prompt.
+Therefore these shell functions are hostprep's own; Typer still answers them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 
-_REQUEST = "_HOSTPREP_COMPLETE"  # set by the shell's function, to what it wants
-# The shells' functions evaluate what they are given: a name that is more than a word is left out.
+_REQUEST = "_HOSTPREP_COMPLETE"  # the shell function sets it to the kind of answer that it wants
+# The shell functions evaluate the names that they get, so offer only names that are plain words.
 _WORD = r"[A-Za-z0-9_.,+@%/-]+"
 
-# A word that is only being typed must run nothing: of its expansions no more is made up for than a
-# home, a variable in front, and quotes. Bash splits words at `=` and `:` too, and Typer would take
-# a `=` for the value of the option before it. `env` alone would set a variable where the program's
-# path has a `=` in it. No failure may show, nor end a shell that has `set -eu`.
+# Completing a word that is still being typed must not run anything in it: only a leading home
+# directory, a leading variable, and quotes are expanded here. Bash also splits words at `=` and
+# `:`, and Typer would take a separate `=` for the value of the preceding option. `env` alone would
+# take a program path that contains `=` for a variable assignment. Errors must neither be shown nor
+# end a shell that has `set -eu`.
 _BASH = r"""
 _hostprep_completion() {
     local program=$1 home="" word words=hostprep index=0 joined="" offered
@@ -77,7 +78,7 @@ complete --command hostprep --no-files --arguments "(_hostprep_completion get-ar
 
 
 class Shell(StrEnum):
-    """A shell whose completion is known."""
+    """A shell that hostprep has a completion script for."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -85,19 +86,19 @@ class Shell(StrEnum):
 
 
 def is_asked_for() -> bool:
-    """Return whether this run is to answer a shell."""
+    """Return whether a shell started this run to get completions."""
     return _REQUEST in os.environ
 
 
 def prepare() -> None:
-    """Make the parser ready to answer a shell."""
+    """Prepare the parser to answer a shell."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     completion_init()
 
 
 def script(shell: Shell) -> str:
-    """Return what makes ``shell`` ask hostprep for completions."""
+    """Return the script that makes ``shell`` ask hostprep for completions."""
     return {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}[shell].strip()
 
 
@@ -123,34 +124,34 @@ def check_codes() -> list[str]:
 
 
 def check_code_lists(incomplete: str) -> list[str]:
-    """Return the list of codes that is being typed, with each code at its end."""
+    """Return the list of codes typed so far, once with each code at its end."""
     before, comma, _ = incomplete.rpartition(",")
     return [f"{before}{comma}{code}" for code in check_codes()]
 
 
 def ways_to_verify() -> list[str]:
-    """Return what ``stage --verify`` takes."""
+    """Return the values of ``stage --verify``."""
     from hostprep.staging.model import Verify
 
     return list(Verify)
 
 
 def reading_orders() -> list[str]:
-    """Return what ``stage --order`` takes."""
+    """Return the values of ``stage --order``."""
     from hostprep.staging.model import ORDERS
 
     return list(ORDERS)
 
 
 def training_profiles() -> list[str]:
-    """Return the trainings whose needs ``probe`` knows."""
+    """Return the training profiles that ``probe`` knows the needs of."""
     from hostprep.probing.needs import PROFILES
 
     return list(PROFILES)
 
 
 def _words(names: Callable[[], Iterable[str]]) -> list[str]:
-    """Return the names that are words; none where they cannot be had: a prompt takes no error."""
+    """Return the names that are plain words; none on an error, which a prompt cannot show."""
     try:
         return [name for name in dict.fromkeys(names()) if re.fullmatch(_WORD, name)]
     except Exception:

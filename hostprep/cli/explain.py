@@ -76,7 +76,7 @@ def _fields(check: Check[Any]) -> dict[str, Any]:
 
 
 def _no_report() -> dict[str, Any]:
-    """Return what a fleet's report has in place of a host's own: no check, and explained as one."""
+    """Return the pseudo-check that a fleet's report has for a host that sent no report."""
     from hostprep.readiness.fleet import NO_REPORT, NO_REPORT_PAGE, NO_REPORT_TITLE
 
     return {

@@ -1,4 +1,4 @@
-"""``hostprep facts``: what this machine is, as hostprep sees it and decides by."""
+"""``hostprep facts``: what hostprep knows about this machine and bases its decisions on."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _fields(storage: PathStorage) -> dict[str, Any]:
 
 
 def _located(path: str) -> PathStorage:
-    """Return what a path sits on, asked in a child: a dead network mount may never answer."""
+    """Find the storage under a path, in a child process: a dead network mount never answers."""
     from hostprep.host.answering import PATIENCE_SECONDS, no_answer
     from hostprep.host.block import locate
     from hostprep.host.fscrypt import locked_out
@@ -107,8 +107,8 @@ def _located(path: str) -> PathStorage:
                 f"{path} does not exist.", "name what is there; a folder above it may do"
             ) from None
         except OSError:
-            mode = 0  # what is there and fails, is told by its own words
-        if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):  # which lie in memory, by /dev
+            mode = 0  # `locate` fails on it too, and reports it better
+        if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):  # that is, on the devtmpfs at /dev
             raise UsageError(
                 f"{path} is a device; facts tells what files and folders lie on.",
                 "name a folder on it: `lsblk` shows where each disk is mounted",

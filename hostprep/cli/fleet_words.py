@@ -1,4 +1,4 @@
-"""What is said on stderr of a run over many hosts while it goes on."""
+"""Progress on stderr of a run over many hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Words:
-    """Says what came of a task where that is worth a line, and what takes over ``seconds``."""
+    """Reports task results that are worth a line, and tasks that take longer than ``seconds``."""
 
     def __init__(self, seconds: float = LINE_SECONDS) -> None:
         self._seconds = seconds
@@ -31,7 +31,7 @@ class Words:
             self._say(line)
 
     def waiting(self) -> None:
-        """Say every few seconds who is at work on what."""
+        """Say every few seconds which hosts are busy with what."""
         now = time.monotonic()
         if now - self._said < self._seconds:
             return
@@ -44,7 +44,7 @@ class Words:
             self._say(f"{task}: at work for up to {longest}: {', '.join(hosts)}")
 
     def _line(self, event: Event) -> str | None:
-        """Return what is said of the end of a task, None where that is nothing."""
+        """Return the line about a task that ended, or None if it is not worth one."""
         if event.kind not in ("failed", "unreachable"):
             return None
         return f"{event.host}: {event.task}: {event.fields.get('message') or event.kind}"

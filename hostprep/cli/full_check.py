@@ -1,4 +1,4 @@
-"""How ``stage`` shows what a full check found: what lstat cannot see."""
+"""How ``stage`` shows what a full check found: differences that lstat cannot see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 10
 READ_AGAIN = ", by the content of every file here and in the source"
-# Each place has its own causes, which an admin looks into in other ways.
+# Each place has its own causes, and needs its own kind of investigation.
 _CAUSES = {
     "source": ("source file", "an edit that put the time back, or a damaged disk"),
     "target": ("copy", "damaged memory or a damaged disk, or somebody wrote to it"),
@@ -22,13 +22,13 @@ _CAUSES = {
 
 
 def check_fields(found: CopyPlan | StageResult) -> dict[str, Any]:
-    """Return what a full check found, for JSON; ``full_check`` is false where none was made."""
+    """Return what a full check found, for JSON; ``full_check`` is false if none was made."""
     differing = [asdict(each) for each in found.differing]
     return {"full_check": found.full_check, "differing": differing}
 
 
 def check_lines(differing: Sequence[Differing]) -> list[str]:
-    """Return the lines that name the files that differ, those of source and target apart."""
+    """Return lines that name the differing files, the source's and the target's separately."""
     from hostprep.staging.model import OTHER_CONTENT
 
     lines = []
@@ -50,6 +50,6 @@ def check_lines(differing: Sequence[Differing]) -> list[str]:
 
 
 def some(words: Sequence[str]) -> str:
-    """Return the first of them, and how many more there are."""
+    """Return the first few words, and how many more there are."""
     shown = ", ".join(words[:MOST_LISTED])
     return shown if len(words) <= MOST_LISTED else f"{shown} and {len(words) - MOST_LISTED} more"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def converging_options(*, prune: bool, reserve: str | None) -> Options:
-    """Return the options as the core takes them; ``reserve`` is a size as written."""
+    """Return the options in the form that the core takes; ``reserve`` is a size as written."""
     from hostprep.converging.plan import Options
 
     return Options(prune, None if reserve is None else size_in_bytes(reserve))
@@ -63,15 +63,15 @@ def show_host_plan(plan: HostPlan) -> None:
 
 
 def lacking_objects(plan: HostPlan) -> str:
-    """Return which objects are not as the spec has them, and stay so."""
+    """Name the objects that do not match the spec and that the plan leaves as they are."""
     named = dict.fromkeys(f"{each.kind} {each.subject}" for each in plan.lacking)
     return printable(", ".join(named))
 
 
 def refused_exit(plan: HostPlan, *, as_json: bool) -> typer.Exit:
-    """Return the end of a command whose plan is refused, and has been shown.
+    """Return the exit of a command whose plan is refused and has already been shown.
 
-    With ``--json``, say it on stderr too.
+    With ``--json``, also say on stderr that it is refused.
     """
     from hostprep.converging.apply import refusal_of
 

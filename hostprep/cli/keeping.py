@@ -1,4 +1,4 @@
-"""Keeping a result for `hostprep check`; that it cannot be kept fails nothing."""
+"""Keeping a result for `hostprep check`. Failing to keep it does not fail the command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hostprep.errors import HostprepError, without_claim
 
 
 def kept(store: Callable[[], object]) -> bool:
-    """Store a result in the state directory; where that cannot be, say so on stderr."""
+    """Store a result in the state directory; say so on stderr if that fails."""
     try:
         store()
     except (OSError, HostprepError) as error:

@@ -1,4 +1,4 @@
-"""One line of a terminal that is written again and again: what is going on right now."""
+"""A status line on a terminal that is overwritten again and again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostprep.cli.output import draw, printable, takes_escapes
 
 
 def _cut(text: str, columns: int) -> str:
-    """Return as much of ``text`` as so many columns hold: of Chinese each character takes two."""
+    """Cut ``text`` to so many columns; wide characters, such as Chinese ones, take two each."""
     for end, char in enumerate(text):
         columns -= 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
         if columns < 0:
@@ -20,9 +20,9 @@ def _cut(text: str, columns: int) -> str:
 
 
 class Line:
-    """The line, on stderr; elsewhere than on a terminal that takes escapes it is not ``shown``.
+    """A status line on stderr; ``shown`` is false unless stderr is a terminal that takes escapes.
 
-    It has no thread of its own: who works calls now and then.
+    It has no thread of its own: the code that works calls it now and then.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Line:
         self._write("")
 
     def write(self, text: str) -> None:
-        """Show ``text`` instead of what was there, as much of it as the line holds."""
+        """Replace the line by as much of ``text`` as fits."""
         self._write(_cut(printable(text), self._columns() - 1))
 
     def _columns(self) -> int:

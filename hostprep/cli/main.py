@@ -1,4 +1,4 @@
-"""The ``hostprep`` command: runs the Typer application and maps every end to its exit code."""
+"""The ``hostprep`` command: runs the Typer application and maps every outcome to an exit code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hostprep.system.interruption import as_keyboard_interrupt, is_interruption
 from hostprep.system.python import pip_line, taken_by_pythonpath
 
 _COLLECT_AFTER = 50_000
-# The modules of what pyproject.toml has as dependencies, and of what Typer needs to start; and the
-# packages that have them.
+# The modules that hostprep depends on (see pyproject.toml) or that Typer needs to start, and the
+# packages that contain them.
 _PACKAGES = {
     "typer": "typer",
     "click": "click",
@@ -36,7 +36,7 @@ _PACKAGES = {
     "xxhash": "xxhash",
     "jinja2": "jinja2",
 }
-# Of commands that many give a second argument, or a first one, as other tools have it.
+# Commands that users of other tools often call with one positional argument too many.
 _NO_ARGUMENT = {
     "stage": "where to stage to is an option: --to DIR, or --to-tmpfs SIZE",
     "recommend": "what to measure is an option: --dataset DIR, or --loader MODULE:NAME",
@@ -82,27 +82,27 @@ def _speak_utf8() -> None:
     a name would be other text, or could not be had at all.
     """
     if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
-        return  # or Python does not listen to its variables (-E), and would not the next time
+        return  # otherwise Python ignores its variables (-E), and would do so again
     os.environ["PYTHONUTF8"] = "1"
     os.execv(sys.executable, sys.orig_argv)
 
 
 def _steady() -> None:
-    """Make up for what a careless parent process leaves: streams, an encoding, a umask, signals.
+    """Repair what a careless parent process leaves: streams, an encoding, a umask, signals.
 
-    A file that is opened while 0, 1 or 2 is free would become a standard stream. In place of a
-    closed stdout is one that takes nothing: a result must not get lost unnoticed. What an encoding
-    does not have is written as an escape. What root makes nobody else can write to and everybody
-    can read, as those must who wait for a data set; what a user makes not everybody can write to.
-    Where SIGCHLD is ignored the kernel keeps no exit status, and every command would seem to have
-    succeeded.
+    A file that is opened while descriptor 0, 1 or 2 is free would become a standard stream. A
+    closed stdout is replaced by one that cannot be written to: a result must not get lost
+    unnoticed. Characters that the encoding lacks are written as escapes. Files that root makes are
+    writable by nobody else, but readable by everybody, because users who wait for a data set have
+    to read them; files that a user makes are not writable by everybody. If SIGCHLD is ignored, the
+    kernel keeps no exit status, and every command would seem to have succeeded.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            # Takes the lowest number that is free: this one.
+            # This takes the lowest free number, which is `descriptor`.
             os.open(os.devnull, os.O_RDONLY if descriptor == 1 else os.O_RDWR)
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
@@ -114,18 +114,18 @@ def _steady() -> None:
             stream.reconfigure(errors="backslashreplace")
     umask = os.umask(0o022)
     if os.geteuid() != 0:
-        # Records that everybody can write to would be refused by the next run.
+        # The next run would refuse records that everybody can write to.
         os.umask(umask | 0o002)
 
 
 @as_keyboard_interrupt()
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code; what it raises is printed here."""
-    # A word to name the document by, should the run end before the commands are known.
+    """Run one command line and return its exit code; print any error that it raises."""
+    # A name for the error document, in case the run ends before the command line is parsed.
     command = next((word for word in argv if not word.startswith("-")), "hostprep")
     begin()
     try:
-        # In here, for it is most of the start: Ctrl-C meanwhile is an interruption like any other.
+        # Imported here because it is most of the start: Ctrl-C meanwhile is handled below as well.
         from hostprep.cli import completion
         from hostprep.cli.app import COMMANDS, app
 
@@ -142,12 +142,12 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         _tell(argv, command, Interrupted("interrupted."))
         return Interrupted.exit_code
-    except SystemExit as end:  # as Typer does where the reader of its help has gone
+    except SystemExit as end:  # Typer raises it if the reader of its help has gone
         if isinstance(end.__context__, BrokenPipeError):
             return 0
         raise
     except Exception as error:
-        if lacking := _shadowed(error) or _lacking(error):  # it may be Typer itself
+        if lacking := _shadowed(error) or _lacking(error):  # the module may be Typer itself
             _tell(argv, command, lacking)
             return lacking.exit_code
         import typer
@@ -175,14 +175,14 @@ def run(argv: list[str]) -> int:
 
 
 def _shadowed(error: Exception) -> HostprepError | None:
-    """Return what to say where ``PYTHONPATH`` leads to another of what hostprep is built upon.
+    """Return an error if ``PYTHONPATH`` brings in another version of one of our dependencies.
 
-    As on a cluster whose modules set it for a Python of their own.
+    This happens on clusters whose environment modules set it for their own Python.
     """
     if not isinstance(error, AttributeError | ImportError | SyntaxError | TypeError):
         return None
     if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
-        return None  # it is nowhere at all
+        return None  # the module does not exist at all
     file = taken_by_pythonpath(error, _PACKAGES)
     if file is None:
         return None
@@ -194,9 +194,9 @@ def _shadowed(error: Exception) -> HostprepError | None:
 
 
 def _lacking(error: Exception) -> HostprepError | None:
-    """Return what to say where Python lacks a package that hostprep is declared to need.
+    """Return an error if Python lacks a package that hostprep depends on.
 
-    As where it runs from a checkout, in an environment that was made for something else.
+    This happens if hostprep runs from a checkout in an environment made for something else.
     """
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if name not in _PACKAGES:
@@ -208,7 +208,7 @@ def _lacking(error: Exception) -> HostprepError | None:
 
 
 def _nowhere(error: Exception) -> HostprepError | None:
-    """Return what to say where the kernel names no current directory: it was removed."""
+    """Return an error if the current directory does not exist any more."""
     if not isinstance(error, FileNotFoundError) or error.filename is not None:
         return None
     try:
@@ -222,7 +222,7 @@ def _nowhere(error: Exception) -> HostprepError | None:
 
 
 def _refused(error: Exception) -> HostprepError | None:
-    """Return what to say where the host failed a step, whose cause was not known there."""
+    """Return an error if a system call failed and the code that made it did not handle that."""
     refused = failed_by_host(error)
     if refused is not None:
         refused.hint = f"{refused.hint}; HOSTPREP_DEBUG=1 shows where"
@@ -230,20 +230,20 @@ def _refused(error: Exception) -> HostprepError | None:
 
 
 def _tell(argv: list[str], command: str, error: HostprepError) -> None:
-    """Print what ended the run, also in the form that was asked for: a reader waits for it."""
-    # Into a file goes the report alone.
+    """Print the error that ended the run, also in the format that was asked for."""
+    # If the report was to go into a file, stdout gets no Nagios line.
     as_nagios = "nagios" in _given(argv, "--format") and {"-"}.issuperset(_given(argv, "--output"))
     emit_error(command, error, as_json=_wants_json(argv), as_nagios=as_nagios)
 
 
 def _wants_json(argv: list[str]) -> bool:
-    # `--json=yes` is a mistake, but its author waits for a document.
+    # `--json=yes` is a mistake, but whoever wrote it expects a document.
     flag = any(word.partition("=")[0] == "--json" for word in argv)
     return flag or "json" in _given(argv, "--format")
 
 
 def _given(argv: list[str], option: str) -> list[str]:
-    """Return what follows an option, in a command line that may not be understood."""
+    """Return the values given to an option in a command line that may not be valid."""
     apart = [then for first, then in itertools.pairwise(argv) if first == option]
     return apart + [word.partition("=")[2] for word in argv if word.startswith(f"{option}=")]
 
@@ -252,7 +252,7 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
     """Report a mistake that the command line parser found."""
     context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
     if option == "--force":
-        # --forget is alike by its letters alone: it leaves what somebody wanted to be rid of.
+        # --forget is similar only in spelling: it keeps the copies that the user wants removed.
         alike = error.possibilities or ()
         error.possibilities = [each for each in alike if each != "--forget"]
     if option in _DRY_RUN and hasattr(error, "possibilities"):
@@ -266,7 +266,7 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
         lambda found: f"is not a {'whole ' if found[1].startswith('int') else ''}number",
         str(error.format_message()),
     )
-    # Of an option without its value the parser does not say to which command it belongs.
+    # If an option lacks its value, the parser does not say which command it belongs to.
     path = context.command_path if context is not None else f"hostprep {command}"
     hint = f"see `{path.removesuffix(' hostprep')} --help`"
     if "unexpected extra argument" in message and command in _NO_ARGUMENT:
@@ -274,7 +274,7 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
     if option is not None and context is not None and context.parent is None and command in argv:
         hint = f"options of a command come after it: `hostprep {command} {option}`"
     if context is not None and message == context.get_help() and not _wants_json(argv):
-        say(message)  # no command was named: the help alone, which is no sentence
+        say(message)  # no command was named: print just the help
         return UsageError.exit_code
     _tell(argv, command, UsageError(message, hint))
     return UsageError.exit_code

@@ -1,4 +1,4 @@
-"""``hostprep mount``: a sized tmpfs, mounted or grown, and kept for the next boot if asked."""
+"""``hostprep mount``: mount or resize a sized tmpfs, and keep it for the next boot if asked."""
 
 from __future__ import annotations
 

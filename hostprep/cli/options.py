@@ -1,6 +1,6 @@
 """Options that several commands share, and how their values are read.
 
-Imports nothing heavy: every ``hostprep --help`` loads it.
+Every ``hostprep --help`` loads this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ReserveOption = Annotated[
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Go ahead even if this leaves too little memory.")
 ]
-# Of one command it is a must.
+# One command requires it.
 INVENTORY = typer.Option(
     "--inventory",
     "-i",
@@ -51,7 +51,7 @@ INVENTORY = typer.Option(
 
 
 def size_in_bytes(text: str) -> int:
-    """Read a size as the contracts say; ``50%`` is of the RAM, or of the cgroup's limit."""
+    """Read a size; ``50%`` means half of the RAM, or of the cgroup's limit."""
     if "%" not in text:
         return parse_size(text)
     from hostprep.host.memory import ram_for_percent
@@ -60,7 +60,7 @@ def size_in_bytes(text: str) -> int:
 
 
 def volume_bytes(text: str) -> int:
-    """Read a volume's size, which is more than nothing: to a tmpfs 0 means without any limit."""
+    """Read a volume's size, which must not be 0: for tmpfs 0 means no limit."""
     size_bytes = size_in_bytes(text)
     if not size_bytes:
         raise UsageError(
@@ -72,7 +72,7 @@ def volume_bytes(text: str) -> int:
 
 
 def absolute(path: str) -> str:
-    """Return a mount point as it is known later; ``..`` and links in it are left, and refused."""
+    """Return a mount point as an absolute path; ``..`` and links stay in it and are refused."""
     return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 

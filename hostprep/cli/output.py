@@ -1,4 +1,4 @@
-"""How results, words and errors leave the program: results on stdout, everything else on stderr."""
+"""How results, messages and errors are printed: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from hostprep.errors import HostprepError, one_line
 
 # Whether this run has begun to print its document.
 _document_begun = False
-# For a terminal whose encoding has none of these, on which each sign would be an escape.
+# For terminals whose encoding lacks these characters and would show escapes instead.
 _PLAIN = str.maketrans(
     {**dict.fromkeys("█▉▊▋▌", "#"), **dict.fromkeys("▍▎▏", " "), "░": ".", "±": "+-"}
 )
-# Takes a line that is written over off the terminal, where there is one.
+# Removes the status line from the terminal, if there is one.
 _take_line_away: Callable[[], None] | None = None
 
 
 def begin() -> None:
-    """Begin a run: nothing is printed of it yet."""
+    """Begin a run, of which nothing has been printed yet."""
     global _document_begun
     _document_begun = False
 
 
 def before_printing(take_line_away: Callable[[], None] | None) -> None:
-    """Have a line that is written over taken away before anything is printed; None: there is none.
+    """Set the function that removes the status line before anything is printed, or None.
 
-    Else what is printed would follow it on the same line.
+    Otherwise the output would follow the status line on the same line.
     """
     global _take_line_away
     _take_line_away = take_line_away
 
 
 def say(message: str = "") -> None:
-    """Print words for people on stderr."""
+    """Print a message for people on stderr."""
     _print(message, sys.stderr)
 
 
 def warn(warning: str) -> None:
-    """Say on stderr what to beware of."""
+    """Print a warning on stderr."""
     say(f"hostprep: warning: {printable(warning)}")
 
 
 def tell_of_waiting(sentence: str) -> None:
-    """Say on stderr whom this run waits for."""
+    """Say on stderr what this run is waiting for."""
     say(f"hostprep: {printable(sentence)}")
 
 
@@ -60,9 +60,9 @@ def emit_text(text: str) -> None:
 def emit_json(command: str, fields: dict[str, Any], *, ok: bool = True) -> None:
     """Print the one JSON document of ``--json`` on stdout, its schema first.
 
-    Once it is begun there is no other: an interruption from then on is told of on stderr alone.
+    Once it has begun there can be no other: a later interruption is reported on stderr only.
     Names that are not UTF-8 appear with their bytes as ``\\udcXX`` escapes, which keeps the
-    document pure ASCII and lets Python give the bytes back.
+    document pure ASCII and lets Python restore the bytes.
     """
     global _document_begun
     text = json_text(command, fields, ok=ok)
@@ -76,7 +76,7 @@ def json_text(command: str, fields: dict[str, Any], *, ok: bool = True) -> str:
 
 
 def draw(text: str) -> None:
-    """Write on the terminal of stderr what will be written over; no work ends with its terminal."""
+    """Draw on stderr what will be overwritten; a closed terminal does not end the work."""
     with unless_gone(sys.stderr):
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -84,7 +84,7 @@ def draw(text: str) -> None:
 
 @contextmanager
 def unless_gone(stream: TextIO) -> Iterator[None]:
-    """Write into nothing from then on where ``stream`` takes no more: a terminal was closed."""
+    """If ``stream`` cannot be written to (a closed terminal), discard all further output."""
     try:
         yield
     except OSError:
@@ -92,7 +92,7 @@ def unless_gone(stream: TextIO) -> Iterator[None]:
 
 
 def unwritten() -> HostprepError | None:
-    """Return why what others printed on stdout cannot be written, as the parser its help."""
+    """Return why stdout cannot take what others printed on it, such as the parser its help."""
     try:
         _print("", sys.stdout, end="")
     except HostprepError as error:
@@ -101,10 +101,10 @@ def unwritten() -> HostprepError | None:
 
 
 def _print(text: str, stream: TextIO, end: str = "\n") -> None:
-    """Print; where the reader (`| head`) has gone, the work and its exit code stay what they are.
+    """Print; if the reader (`| head`) has gone, the work and its exit code stay the same.
 
-    The stream leads elsewhere from then on, or the interpreter would complain when it ends. Raises
-    ``HostprepError`` where a result cannot be written, to a full disk for instance.
+    From then on the stream leads nowhere, or the interpreter would complain at its end. Raises
+    ``HostprepError`` if a result cannot be written, for instance to a full disk.
     """
     if _take_line_away is not None:
         _take_line_away()
@@ -135,9 +135,9 @@ def _not_written(error: OSError) -> HostprepError:
 
 
 def say_problem(what: str, message: str, hint: str | None) -> None:
-    """Print on stderr what is wrong with what, and below it what to do.
+    """Print on stderr which thing has what problem, and below it what to do.
 
-    Further lines of either are set in: a name in it may have some, and would say what we do not.
+    Further lines are indented, so that a line break in a name cannot fake a message of ours.
     """
     say(f"{printable(what)}: {_set_in(message)}")
     if hint:
@@ -154,25 +154,25 @@ def say_error(error: HostprepError) -> None:
 
 
 def emit_error(command: str, error: HostprepError, *, as_json: bool, as_nagios: bool) -> None:
-    """Print an error on stderr, and with ``--json`` the document too.
+    """Print an error on stderr, and with ``--json`` also as a document.
 
-    With ``as_nagios`` also the one line that Nagios reads from stdout, and that before the others:
-    where both lead to one place it takes the first.
+    With ``as_nagios`` also print the one line that Nagios reads from stdout, before the rest: if
+    both streams go to the same place, Nagios takes the first line.
     """
     if as_nagios:
         words = " ".join(printable(error.message, lines=True).replace("|", "/").split())
-        with suppress(HostprepError):  # stdout is closed: as below
+        with suppress(HostprepError):  # stdout is closed: see below
             emit_text(f"HOSTPREP UNKNOWN - {words}")
     say_error(error)
     if as_json and not _document_begun:
         try:
             emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)
-        except HostprepError as unwritten:  # the error is the news, and the exit code is its own
+        except HostprepError as unwritten:  # report the original error, with its exit code
             say(f"hostprep: {unwritten.message}")
 
 
 def error_fields(error: HostprepError) -> dict[str, str | None]:
-    """Return an error as the contract has it in JSON."""
+    """Return an error's JSON fields."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
@@ -180,7 +180,7 @@ def printable(text: str, *, lines: bool = False) -> str:
     """Return ``text`` with control characters and undecodable bytes as escapes.
 
     File names come from strangers: printed raw, they could rewrite what the terminal shows, or add
-    a line to it. ``lines`` lets line ends pass, for a message of several lines.
+    a line to it. ``lines`` keeps line ends, for a message of several lines.
     """
     if text.isprintable():
         return text
@@ -188,13 +188,13 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def indented(text: str) -> str:
-    """Return ``text`` as `printable` does, in its lines, those after the first one indented."""
+    """Return ``text`` as `printable` does, but in lines, the later ones indented."""
     lines = printable(text, lines=True).splitlines()
     return "\n  ".join(line for line in lines if line.strip())
 
 
 def drawable(text: str, stream: TextIO) -> str:
-    """Return signs of ours as `stream` has them: bars of `#` where its encoding knows no blocks."""
+    """Replace drawing characters that `stream` cannot encode, for instance blocks by `#`."""
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -203,12 +203,12 @@ def drawable(text: str, stream: TextIO) -> str:
 
 
 def takes_escapes(stream: Any) -> bool:
-    """Return whether ``stream`` is a terminal that does as escapes say; a dumb one shows them."""
+    """Return whether ``stream`` is a terminal that interprets escapes; a dumb one does not."""
     return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def painted(text: str, colour: str, *, colours: bool) -> str:
-    """Return ``text`` in a colour (``1;31``, of SGR) where ``colours`` are wanted."""
+    """Return ``text`` in an SGR colour (``1;31``) if ``colours`` are wanted."""
     return f"\x1b[{colour}m{text}\x1b[0m" if colours else text
 
 

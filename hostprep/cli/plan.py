@@ -1,4 +1,4 @@
-"""``hostprep plan``: what the spec would change on this host, and why the rest needs nothing."""
+"""``hostprep plan``: what applying the spec would change on this host, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How plans are shown: what is done and why, what is left as it is and why, what to beware of."""
+"""How plans are shown: what changes and why, what stays and why, and the warnings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def show_plan(
 ) -> None:
     """Print a plan, or what was done, for people: the steps on stdout, the warnings on stderr.
 
-    ``for_root``: only root can carry it out; ``lacking`` is what root itself has not got for it.
+    ``for_root``: only root can carry it out; ``lacking`` is the right that even root lacks here.
     """
     for warning in warnings:
         warn(warning)
@@ -63,7 +63,7 @@ def show_plan(
 def tell_of_root(
     what: str = "that", *, lacking: HostprepError | None = None, indent: str = ""
 ) -> None:
-    """Say what an ordinary user, or root in a container, lacks for ``what``, which was shown."""
+    """Say what an ordinary user, or root in a container, lacks for ``what``, shown before."""
     if os.geteuid() != 0:
         emit_text(f"{indent}root: needed for {what}: run it with sudo")
     elif lacking is not None:
@@ -82,7 +82,7 @@ def volume_fields(live: LiveVolume) -> dict[str, Any]:
 
 def volume_line(live: LiveVolume) -> str:
     """Return a mounted volume as one line."""
-    size = "no limit of size"  # and then the kernel does not say how much is used
+    size = "no limit of size"  # the kernel does not report the usage in this case
     if live.size_bytes:
         size = f"{format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used"
     inodes = "no limit of inodes" if live.inodes is None else format_count(live.inodes, "inode")

@@ -1,4 +1,4 @@
-"""``hostprep probe``: what the storage under a path gives, and whether that is enough."""
+"""``hostprep probe``: how fast the storage under a path is, and whether that is enough."""
 
 from __future__ import annotations
 
@@ -134,9 +134,9 @@ def _requirement(need: str | None, profile: str | None) -> Need | None:
 
 
 class Progress(Line):
-    """An observer that shows the phase, its share of the time, and what it measures right now.
+    """An observer that shows the phase, its share of the time, and the current measurement.
 
-    It has no thread of its own, for readers are forked meanwhile.
+    It has no thread of its own, because reader processes are forked meanwhile.
     """
 
     _WIDTH = 20
@@ -156,7 +156,7 @@ class Progress(Line):
         self.progress("")
 
     def progress(self, text: str) -> None:
-        """Show what the phase measures right now; called often, shows seldom."""
+        """Show what the phase is measuring; cheap to call often, redraws only now and then."""
         now = time.monotonic()
         if now - self._drawn < self._EVERY_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""A probe's result for people: what the path sits on, bars for the rates, the verdict."""
+"""A probe's result for people: the storage under the path, bars for the rates, the verdict."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ _PARTS = {
     "random_4k": "random 4 KiB",
     "small_files": "whole small files",
 }
-# What was not there to be read leaves the other figures as good as they are, and so does what there
-# was no time for.
+# Reasons that leave the other figures valid: there was nothing to read, or too little time for it.
 _NOT_READ = frozenset({"no_file", "no_small_files"})
 _NO_TIME = frozenset({"too_little_time", "too_few_files"})
 
@@ -54,7 +53,7 @@ def render(
     *,
     earlier_valid: bool = True,
 ) -> str:
-    """Return the whole report; ``earlier_valid`` is said of what ``changes`` compare with."""
+    """Return the whole report; ``earlier_valid``: the probe that ``changes`` refer to was valid."""
     parts = [
         _device(measured, judgement),
         _rates(measured),
@@ -184,7 +183,7 @@ def _small(measured: Measured, judgement: Judgement) -> str:
 
 
 def _fewer(measured: Measured, judgement: Judgement) -> str:
-    """Say which passes were made with fewer at a time, where the verdict does not say so."""
+    """Name the passes that ran with fewer readers, unless the verdict does."""
     told = [reason.message for reason in judgement.invalid]
     return "\n".join(
         f"  {printable(fewer.message)}"
@@ -197,7 +196,7 @@ def _small_rows(small: SmallFiles, *, in_memory: bool) -> list[tuple[str, SmallR
     first = "here" if in_memory else "cold"
     rows = [(f"{first}, {run.readers} at a time", run) for run in small.cold]
     for name, run in (("cached", small.cached), ("staged in RAM", small.staged)):
-        if run is not None and run not in small.cold:  # of memory both are one
+        if run is not None and run not in small.cold:  # on tmpfs they are the same run
             rows.append((f"{name}, {run.readers} at a time", run))
     return rows
 
@@ -239,7 +238,7 @@ def _epoch(judgement: Judgement) -> str:
 
 
 def _left_out(dataset: DataSet) -> str:
-    """Say which folders are in no figure: who takes them for counted reckons with too few files."""
+    """Say which folders no figure includes, so that nobody takes them for counted."""
     kinds = (
         (dataset.mounts, "in which something else is mounted"),
         (dataset.closed, "that could not be listed"),
@@ -282,14 +281,14 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
             hint = "  -> give it room, or more time: --seconds"
             if any(NOT_WRITABLE in reason.message for reason in judgement.invalid):
                 hint = "  -> name a folder on the same storage that you may write to"
-            if all(reason.of for reason in judgement.invalid):  # something is here, and was read
+            if all(reason.of for reason in judgement.invalid):  # something here was read
                 hint += ", or say what is required of what is here: --need 1800 (samples/s), 400M"
                 hint += " (bytes/s)"
             lines.append(hint)
     if judged := judgement.judged:
         assert need is not None
         amount = format_rate if judged.unit == "bytes/s" else _samples
-        named = "" if need.bytes_per_s is None else f" ({need.text})"  # "1800" says nothing more
+        named = "" if need.bytes_per_s is None else f" ({need.text})"  # a plain "1800" adds nothing
         held = (
             f"{judged.of} give {amount(judged.measured)}, {judged.share:,.0%} of the required "
             f"{amount(judged.required)}{named}; 90% of it suffices"
@@ -311,7 +310,7 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
 
 
 def _told(reasons: Iterable[Reason]) -> list[str]:
-    """Return each sentence once: it may be about several rates."""
+    """Return each sentence once: several rates may have the same one."""
     return [f"  {printable(each)}" for each in dict.fromkeys(one.message for one in reasons)]
 
 

@@ -38,8 +38,8 @@ _NOUNS = {"scan": "entry", "directories": "directory", "remove": "entry"}
 class ProgressReporter:
     """An observer that shows the phase, files, bytes, rate, and the time left.
 
-    The time left follows the mean rate of the phase, and never rises by more than it fell: an
-    estimate that runs backwards is worth less than none. ``quiet`` shows nothing but notes.
+    The time left follows the mean rate of the phase, and never rises by more than it has fallen:
+    an estimate that keeps going up is useless. ``quiet`` shows only notes.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -66,7 +66,7 @@ class ProgressReporter:
         """Begin a phase."""
         self._name = printable(_TITLES.get(name, name))
         self._files, self._bytes = files, size_bytes
-        # Of a comparison nothing is told but the time that it takes, of that which it may take.
+        # A comparison only shows the seconds it has taken of those it may take.
         self._noun = "second" if name.startswith("comparing ") else _NOUNS.get(name, "file")
         self._started = time.monotonic()
         self._said = self._started
@@ -77,13 +77,13 @@ class ProgressReporter:
             self._task = None
 
     def progress(self, files: int, size_bytes: int) -> None:
-        """Show how far the phase is; called often, shows seldom."""
+        """Show how far the phase is; cheap to call often, redraws only now and then."""
         self._done = (max(files, self._done[0]), max(size_bytes, self._done[1]))
         if self._quiet:
             return
         now = time.monotonic()
         if self._terminal:
-            if now - self._started > 0.3:  # what is over at once needs no bar
+            if now - self._started > 0.3:  # a short phase needs no bar
                 with unless_gone(sys.stderr):
                     self._draw()
         elif now - self._said >= LINE_SECONDS:
@@ -91,11 +91,11 @@ class ProgressReporter:
             say(f"{self._name}: {self._words()}")
 
     def note(self, message: str) -> None:
-        """Say something in between."""
+        """Print a message in between."""
         say(printable(message))
 
     def _take_away(self) -> None:
-        """Take the bar off the terminal; the next progress draws it anew."""
+        """Remove the bar from the terminal; the next progress draws it again."""
         if self._bar is not None:
             before_printing(None)
             with unless_gone(sys.stderr):
@@ -103,7 +103,7 @@ class ProgressReporter:
             self._bar = self._task = None
 
     def _share(self) -> float | None:
-        """Return the done share: of bytes where they are known, and of files where not."""
+        """Return the share that is done, of the bytes if they are known, else of the files."""
         if self._bytes:
             return min(1.0, self._done[1] / self._bytes)
         return min(1.0, self._done[0] / self._files) if self._files else None
@@ -135,10 +135,10 @@ class ProgressReporter:
                 TextColumn("{task.fields[words]}", markup=False),
                 console=Console(stderr=True, no_color=not wants_colour(sys.stderr)),
                 transient=True,
-                # No thread of its own: worker processes are forked from this process.
+                # No thread of its own, because worker processes are forked from this process.
                 auto_refresh=False,
-                # Rich would lead both streams to this console: results, which may go elsewhere,
-                # and long lines, which it breaks.
+                # Rich would redirect both streams to this console: results, which may have to go
+                # elsewhere, and long lines, which it would wrap.
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -148,7 +148,7 @@ class ProgressReporter:
         total = None if share is None else 1000
         completed = 0 if share is None else int(share * 1000)
         words = self._words()
-        if self._task is None:  # draws it, too
+        if self._task is None:  # this draws it, too
             self._task = self._bar.add_task(
                 "", total=total, completed=completed, title=self._name, words=words
             )

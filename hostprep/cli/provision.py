@@ -1,4 +1,4 @@
-"""``hostprep provision``: bring many hosts to what the spec asks for, by Ansible."""
+"""``hostprep provision``: make many hosts match the spec, by Ansible."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def provision(
             if as_json:
                 emit_json("provision", run_fields(FleetRun((), 0.0), check=check, error=None))
             else:
-                # Nor is one that was never provisioned from here: that is no success of it.
+                # An inventory never provisioned from here has none either: do not call it success.
                 which = printable(named.rstrip(","))
                 emit_text(f"nothing to do: no host of {which} is on record as failed")
             return
@@ -131,7 +131,7 @@ def provision(
 def _variables(
     spec: str | None, *, prune: bool, waves: int, wheelhouse: Path | None
 ) -> dict[str, Any]:
-    """Return what the roles are given; what was not said here may be said in the inventory."""
+    """Return the roles' variables; the inventory may set what the options leave open."""
     from hostprep.cli.spec import spec_file
     from hostprep.fleet.sending import spec_for_hosts
 
@@ -140,7 +140,7 @@ def _variables(
     variables: dict[str, Any] = {"hostprep_spec": sections}
     if prune:
         variables["hostprep_prune"] = True
-        if not any(sections.values()):  # and not blank: it says that nothing is wanted
+        if not any(sections.values()):  # an empty spec that is meant: it asks for nothing
             variables["hostprep_prune_all"] = True
     if waves > 1:
         variables["hostprep_waves"] = waves
@@ -155,7 +155,7 @@ def _variables(
 
 
 def _noted(inventory: str, run: FleetRun, *, whole: bool) -> bool:
-    """Take note of the hosts that failed; where that cannot be, say so: the result counts more."""
+    """Record the hosts that failed; if that fails, only warn: the result matters more."""
     from hostprep.fleet.last_run import remember
 
     try:
@@ -191,7 +191,7 @@ def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
 
 
 class _Words(Words):
-    """Says what changes beside what fails."""
+    """Reports changes as well as failures."""
 
     def __init__(self, *, check: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How a run over many hosts is shown: each change, then one table, then the totals."""
+"""How a run over many hosts is shown: each change, then a table, then the totals."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def _host_fields(outcome: HostOutcome) -> dict[str, Any]:
 
 
 def _alike(run: FleetRun, *, check: bool, diff: bool) -> list[tuple[list[str], tuple[str, ...]]]:
-    """Return hosts of which the same is to be said, and that; hosts of which nothing is, are left.
+    """Group the hosts that have the same lines to show; hosts that have none are left out.
 
-    In a lab most hosts are alike, and what is said fifty times is not read once.
+    In a lab most hosts are alike, and nobody reads the same lines fifty times.
     """
     found: dict[tuple[str, ...], list[str]] = {}
     for outcome in run.hosts:

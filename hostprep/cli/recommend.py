@@ -1,4 +1,4 @@
-"""``hostprep recommend``: the right ``num_workers``, measured, with what binds."""
+"""``hostprep recommend``: measures the right ``num_workers`` and names the bottleneck."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def recommend(
             report = from_loader(loader, host, wish, narrator)
         else:
             report = from_host(host, wish, gpus=gpus)
-    if nvml.problem is not None and read_driver().has_gpu:  # else there are none to be asked
+    if nvml.problem is not None and read_driver().has_gpu:  # otherwise there are no GPUs to ask
         words = "GPUs that could not be asked are not counted; --ranks says how many train here"
         report = replace(report, notes=(*report.notes, f"{words} ({nvml.problem})"))
     fields = report_fields(report)
-    if report.points:  # real DataLoaders, of samples as a training has them
+    if report.points:  # measured with real DataLoaders and samples as a training uses them
         kept(lambda: keep_last("recommend", fields))
     error = _error(report)
     if not as_json:
@@ -139,16 +139,16 @@ def recommend(
 
 
 def _error(report: Report) -> Inconclusive | None:
-    """Return why a report is no answer, where samples are made of more than what was measured."""
+    """Return why a report is no answer: only part of making a sample could be measured."""
     if report.undecoded is None:
         return None
     return Inconclusive(f"{report.recommendation.verdict}.", report.recommendation.remedy)
 
 
 class _Narrator(Line):
-    """Says on stderr what is being measured: on one line of a terminal, with how far it is.
+    """Says on stderr what is being measured, on a terminal in one line with the time it takes.
 
-    Elsewhere each measurement is a line; ``quiet`` leaves these out.
+    Elsewhere each measurement gets a line of its own, or none with ``quiet``.
     """
 
     def __init__(self, seconds: float, *, quiet: bool) -> None:
@@ -159,7 +159,7 @@ class _Narrator(Line):
         self._message = ""
 
     def note(self, message: str) -> None:
-        """Say what is measured from now on."""
+        """Name the measurement that begins."""
         self._message = message
         if self.shown:
             self.going_on()
@@ -167,7 +167,7 @@ class _Narrator(Line):
             say(printable(message))
 
     def going_on(self) -> None:
-        """Show how much of the time is over."""
+        """Show how much of the time has passed."""
         past = time.monotonic() - self._began
         of = f" of {self._seconds:.0f}" if past <= self._seconds else ""
         self.write(f"{past:.0f}{of} s  {self._message} ...")

@@ -1,4 +1,4 @@
-"""A recommendation for people: the verdict, the code to paste, the evidence, what to beware of."""
+"""A recommendation for people: the verdict, the code to paste, the evidence, the warnings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _stage_lines(report: Report) -> list[str]:
 
     unit = "samples" if report.undecoded is None else "files"
     files, made = format_count(stages.samples, f"{stages.kind} file"), list(stages.stages)
-    if stages.kind == "bytes":  # for those there is nothing else to do, and nothing to be told
+    if stages.kind == "bytes":  # nothing is decoded or resized then
         files = f"{format_count(stages.samples, 'file')}, read and not decoded"
         made = [stage for stage in made if stage.name not in ("decode", "resize")]
     with_decoder = f" by {stages.decoder}" if stages.decoder else ""
@@ -104,7 +104,7 @@ def _point_lines(report: Report) -> list[str]:
         error = _give_or_take(point.relative_error).removeprefix(",")
         rate = f"{format_number(point.rate)}{error}"
         rows.append((f"{point.workers}", rate, model, mark))
-    # Samples that are as good as ready come at rates of any length.
+    # Samples that need hardly any work have rates of any number of digits.
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return [
         "   ".join(f"{cell:>{width}}" for cell, width in zip(row[:3], widths, strict=True)) + row[3]

@@ -1,4 +1,4 @@
-"""``hostprep spec``: write the spec file, check it, and print its schema for editors."""
+"""``hostprep spec``: write a spec file, check it, and print its schema for editors."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ spec_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-# What helps where there is no spec file.
+# The hint if there is no spec file.
 _INIT = "`hostprep spec init` writes one; `hostprep spec schema` describes it to your editor"
 
 
 def wanted_spec(path: str | None) -> Spec:
-    """Return the spec in the file that the user named, or in the one that is found."""
+    """Load the spec file that the user named, or otherwise the one that is found."""
     from hostprep.spec.loading import load_spec
 
     return load_spec(spec_file(path), named=path is not None)
 
 
 def spec_file(path: str | None, hint: str = _INIT) -> Path:
-    """Return the file that the user named, or the one that is found; `hint` where there is none."""
+    """Return the spec file that the user named or that is found; ``hint`` is for if none is."""
     from hostprep.spec.finding import SYSTEM_SPEC, find_spec
 
     file = Path(path) if path is not None else find_spec()
@@ -119,7 +119,7 @@ def init(
     elif output == "-":
         emit_text(draft.text.rstrip("\n"))
     else:
-        path = f"./{output}" if output.startswith("-") else output  # or it would be an option
+        path = f"./{output}" if output.startswith("-") else output  # not to look like an option
         emit_text(printable(f"{path} is written; `hostprep plan {shlex.quote(path)}` reads it"))
 
 

@@ -1,4 +1,4 @@
-"""``hostprep stage``: put a data set into RAM or onto a faster disk, whole and verified."""
+"""``hostprep stage``: put a data set into RAM or onto a faster disk, complete and verified."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _check_options(
     order: str | None,
     gentle: bool,
 ) -> None:
-    """Raise ``UsageError`` for a choice that there is not, and for two that exclude each other."""
+    """Raise ``UsageError`` for unknown values, and for options that exclude each other."""
     from hostprep.staging.model import ORDERS, Verify
 
     if (to_tmpfs is None) == (to is None):
@@ -209,7 +209,7 @@ def _check_options(
 
 
 def _name_of(source: str, given: str | None) -> str:
-    """Return the data set's name: the ``given`` one, or that of its source, a resolved path."""
+    """Return the data set's name: ``given``, or that of its source, a resolved path."""
     from hostprep.staging.source.opening import check_name
 
     if given is None and source == "/":
@@ -218,7 +218,7 @@ def _name_of(source: str, given: str | None) -> str:
 
 
 def _check_distinct(requests: list[StageRequest]) -> None:
-    """Raise where two would lie in one place: a spec may give a name twice, for two places."""
+    """Raise if two would share a place; a spec may repeat a name for different places."""
     known: dict[str, str] = {}
     for request in requests:
         if request.target in known:
@@ -231,7 +231,7 @@ def _check_distinct(requests: list[StageRequest]) -> None:
 
 
 def _ways() -> str:
-    """Return what to say of where to stage to."""
+    """Return the hint that lists the options for where to stage to."""
     from hostprep.spec.finding import find_spec
 
     ways = "either --to-tmpfs SIZE [--at PATH], or --to DIR"
@@ -240,7 +240,7 @@ def _ways() -> str:
 
 
 def need_root_for_tmpfs() -> None:
-    """Raise where an ordinary user asks for a mount, before anything is read."""
+    """Raise if an ordinary user asks for a mount, before anything is read."""
     if os.geteuid() != 0:
         raise HostprepError(
             "mounting a tmpfs needs root; nothing was changed.",
@@ -250,7 +250,7 @@ def need_root_for_tmpfs() -> None:
 
 
 def _datasets_of_spec() -> tuple[DatasetSpec, ...]:
-    """Return what the spec file names, () where there is none."""
+    """Return the data sets in the spec file, () if there is none."""
     from hostprep.spec.finding import find_spec
     from hostprep.spec.loading import load_spec
 
@@ -264,10 +264,10 @@ def _datasets_of_spec() -> tuple[DatasetSpec, ...]:
 
 
 def _volume_of(declared: Sequence[DatasetSpec]) -> str:
-    """Return the volume for data sets where no ``--at`` names one: the spec's own, if it has one.
+    """Return the volume for data sets if ``--at`` names none: the spec's own, if it has one.
 
-    Raises ``UsageError`` where the spec wants one of them elsewhere: what lies in another place
-    than it says, ``apply``, ``status`` and ``check`` would not take for what it names.
+    Raises ``UsageError`` if the spec wants one of them elsewhere: ``apply``, ``status`` and
+    ``check`` would not recognise a copy in another place than the spec's.
     """
     places = sorted({each.parent for each in declared})
     if not places:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def stage_plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any]:
     """Return what a run would do, for JSON; ``warnings`` are those of the plan."""
     space, files = plan.space, plan.files
-    # The run will count a hard link as a file that it copied, and no bytes for it.
+    # The run will count a hard link as a copied file of no bytes.
     there = (files.copied, files.kept, files.resumed)
     return {
         "dry_run": True,
@@ -56,7 +56,7 @@ def stage_plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any
 
 
 def needs_root(plan: StagePlan) -> bool:
-    """Whether this user's own run is refused: root alone mounts volumes and updates its copies."""
+    """Whether this user's run is refused: only root mounts volumes and updates root's copies."""
     from hostprep.volumes.apply import lacking_right_to_mount
 
     if plan.volume is not None and (
@@ -67,14 +67,14 @@ def needs_root(plan: StagePlan) -> bool:
 
 
 def updates_roots(plan: StagePlan) -> bool:
-    """Whether there is something to do to what root staged, and the run is not root's."""
+    """Whether the run would change what root staged, and is not root's."""
     from hostprep.staging.record.records import is_roots
 
     return plan.previous is not None and not plan.nothing_to_do and is_roots(plan.previous)
 
 
 def unwritable(plan: StagePlan) -> str | None:
-    """Return the directory that keeps a run of this user's from what it has to do, if one does."""
+    """Return the directory that the run has to write to but this user cannot, if any."""
     from hostprep.staging.target.place import standing_directory
     from hostprep.system.access import may_access
 
@@ -85,9 +85,9 @@ def unwritable(plan: StagePlan) -> str | None:
 
 
 def unkept(plan: StagePlan) -> tuple[str, str] | None:
-    """Return the directory of hostprep's own that this user may not write to, and its variable.
+    """Return the directory of hostprep's own that this user cannot write to, and its variable.
 
-    None where records and locks can be made, and where a run of this user's has none to make.
+    None if records and locks can be made, or if this user's run has none to make.
     """
     from hostprep.staging.record.records import folder
     from hostprep.staging.target.place import standing_directory
@@ -152,7 +152,7 @@ def result_fields(
 
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
-    """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
+    """Return the plan's warnings, those that ``mount`` would give about the volume included."""
     from hostprep.staging.cautions import cautions
 
     of_volume = () if plan.volume is None else plan.volume.warnings

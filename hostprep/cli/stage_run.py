@@ -1,4 +1,4 @@
-"""Carrying out ``stage``: of several data sets, none is begun before all of them are checked."""
+"""Carrying out ``stage``: with several data sets, all are checked before the first one begins."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """One data set: its JSON fields, and what keeps a run from it or was left undone by this one.
+    """One data set: its JSON fields, and the error that prevents the run or that it left behind.
 
-    ``share`` is the room that it takes, where it is one of several that were only looked at.
+    ``share`` is the room that it takes if it is one of several in a dry run.
     """
 
     fields: dict[str, Any]
@@ -34,11 +34,11 @@ class _Outcome:
 def stage_all(
     requests: Sequence[StageRequest], *, dry_run: bool, as_json: bool, no_wait: bool
 ) -> None:
-    """Stage the data sets in turn, or show what that would do, and print what came of each.
+    """Stage the data sets in turn, or show what that would do, and print the result of each.
 
-    What forbids one of several, the room for all of them included, is raised before anything is
-    changed. Where one fails later the others stay as they are by then: the error that is raised
-    says so, and has what was done beside it.
+    Anything that forbids one of several, including too little room for all of them, is raised
+    before anything is changed. If one fails later, the others stay as they are by then: the error
+    says so, and comes with what was done.
     """
     several = len(requests) > 1
     if several and not dry_run:
@@ -64,7 +64,7 @@ def stage_all(
     if error is not None:
         if dry_run and not as_json:
             raise error
-        raise typer.Exit(error.exit_code)  # the document, or the end of the run, has told of it
+        raise typer.Exit(error.exit_code)  # the document, or the end of the run, has reported it
 
 
 def _document(outcomes: Sequence[_Outcome], error: HostprepError | None) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _datasets(outcomes: Sequence[_Outcome]) -> dict[str, Any]:
 
 @contextmanager
 def _named(request: StageRequest) -> Iterator[None]:
-    """Have an error say which of several data sets it is about."""
+    """Make an error say which of several data sets it is about."""
     try:
         yield
     except HostprepError as error:
@@ -93,8 +93,8 @@ def _named(request: StageRequest) -> Iterator[None]:
 def _check_all(requests: Sequence[StageRequest]) -> None:
     """Raise what forbids one of the runs, or all of them together; changes nothing.
 
-    Each is planned again before it is carried out, since those before it change the volume. What
-    a full check reads it reads then: twice would be for nothing.
+    Each is planned again before it is carried out, because the ones before it change the volume. A
+    full check reads the files only then, so that they are not read twice.
     """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.staging.planning import check_ends, plan_stage
@@ -119,7 +119,7 @@ def _cut_short(
     requests: Sequence[StageRequest],
     outcomes: Sequence[_Outcome],
 ) -> HostprepError:
-    """Return what ended a run over several as an error of the whole run."""
+    """Turn the error that ended a run over several data sets into an error of the whole run."""
     error = end if isinstance(end, HostprepError) else Interrupted("interrupted.")
     request, *later = requests[len(outcomes) :]
     words = [f"{request.name}: {error.message}"]
@@ -131,7 +131,7 @@ def _cut_short(
     error.message = " ".join(words)
     error.beside = _datasets(outcomes)
     if changed and not isinstance(error, Interrupted) and error.exit_code != 1:
-        # A refusal's own code would say that nothing was changed.
+        # The code of a refusal would mean that nothing was changed.
         error.exit_code, error.code = HostprepError.exit_code, HostprepError.code
     return error
 
@@ -162,7 +162,7 @@ def _stage_one(
             )
         plan = stack.enter_context(plan_stage(request, reporter))
         plan.refusal = plan.refusal or unkept_refusal(request, plan.files, plan.previous)
-        # Imported by now, while the source was scanned.
+        # Already imported while the source was scanned.
         from hostprep.cli.stage_fields import result_fields, stage_plan_fields, warnings_of
         from hostprep.cli.stage_text import announce, conclude, show_stage_plan
         from hostprep.staging.bound import bound_of
@@ -189,7 +189,7 @@ def _stage_one(
             result = carry_out(plan, reporter)
         except KeyboardInterrupt:
             hint = run_again(plan.then)
-            if not plan.published:  # else unstage would remove what is published as well
+            if not plan.published:  # otherwise unstage would also remove the published copy
                 hint += (
                     f"; to remove what was copied: hostprep unstage {shlex.quote(request.target)}"
                 )

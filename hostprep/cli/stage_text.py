@@ -32,7 +32,7 @@ def announce(plan: StagePlan) -> None:
     """Say what a run is about to do."""
     lines = _more_than_asked(plan) if plan.nothing_to_do else _plan_lines(plan)
     if plan.refusal is not None:
-        lines = check_lines(plan.files.differing)  # what was found stays true
+        lines = check_lines(plan.files.differing)  # what was found remains true
     for line in lines:
         say(printable(line))
 
@@ -84,7 +84,7 @@ def _plan_lines(plan: StagePlan) -> list[str]:
 
 
 def _made_for(parent: str) -> list[str]:
-    """Return the line on a target that is yet to be made: perhaps of a disk that is not mounted."""
+    """Return a line about a target that does not exist yet: its disk may not be mounted."""
     from hostprep.staging.target.place import mount_below, standing_directory
 
     if standing_directory(parent) == parent:
@@ -95,9 +95,9 @@ def _made_for(parent: str) -> list[str]:
 
 
 def _more_than_asked(plan: StagePlan) -> list[str]:
-    """Return the line on a volume that stays larger than was asked for, if it does."""
+    """Return a line about a volume that stays larger than was asked for, if it does."""
     volume = plan.volume
-    # Less than a page more is only rounded up.
+    # A difference of less than a page is only rounding.
     if volume is None or volume.size_bytes - volume.request.size_bytes < PAGE_BYTES:
         return []
     size = f"{format_bytes(volume.size_bytes)}, more than was asked for"
@@ -105,7 +105,7 @@ def _more_than_asked(plan: StagePlan) -> list[str]:
 
 
 def show_stage_plan(plan: StagePlan) -> None:
-    """Render what a run would do: the whole of a dry run."""
+    """Print what a run would do: the whole output of a dry run."""
     space = plan.space
     budget = plan.budget
     if plan.nothing_to_do and plan.refusal is None:
@@ -130,7 +130,7 @@ def show_stage_plan(plan: StagePlan) -> None:
 
 
 def _memory_left(budget: RamBudget, volume: VolumePlan | None) -> str:
-    # A volume that is there and large enough has none of its own: then it is the copies'.
+    # An existing volume that is large enough has no budget of its own; then the copies' counts.
     whole = volume is not None and volume.budget is not None
     after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
     others = ""
@@ -144,7 +144,7 @@ def _memory_left(budget: RamBudget, volume: VolumePlan | None) -> str:
 
 
 def _show_rights(plan: StagePlan) -> None:
-    """Say what this user lacks for a run of their own."""
+    """Say which rights this user lacks to run it themselves."""
     from hostprep.volumes.apply import lacking_right_to_mount
 
     if updates_roots(plan):
@@ -168,7 +168,7 @@ def _show_rights(plan: StagePlan) -> None:
 def conclude(
     result: StageResult, bound: Bound | None, shortfall: HostprepError | None, *, as_json: bool
 ) -> None:
-    """Print the end of a run."""
+    """Print the final result of a run."""
     failed = [item for item in result.skipped if item.failed]
     if not as_json and result.published:
         for line in _summary(result):

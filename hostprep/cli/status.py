@@ -1,4 +1,4 @@
-"""``hostprep status``: the volumes and the data sets that hostprep made, as they are now."""
+"""``hostprep status``: the current state of the volumes and data sets that hostprep made."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _show_volume(volume: VolumeStatus) -> None:
     elif live is None:
         emit_text(printable(f"volume {volume.path}: not mounted"))
     else:
-        size = "no limit of size"  # and then the kernel does not say how much is used
+        size = "no limit of size"  # the kernel does not report the usage in this case
         if live.size_bytes:
             size = (
                 f"{format_bytes(live.used_bytes)} of {format_bytes(live.size_bytes)} used"
@@ -112,7 +112,7 @@ def _fstab_words(volume: VolumeStatus) -> str:
 def _show_dataset(dataset: DatasetStatus, comeback: Comeback | None) -> None:
     record = dataset.record
     reason = f": {dataset.reason}" if dataset.reason else ""
-    # Of what is not there nobody asks whether it is fresh.
+    # Freshness does not matter for a data set that is not there.
     there = dataset.state in ("staged", "partial")
     state = f"{dataset.state}, {dataset.freshness}" if there else dataset.state
     emit_text(printable(f"data set {record.name}: {state}{reason}"))
@@ -120,7 +120,7 @@ def _show_dataset(dataset: DatasetStatus, comeback: Comeback | None) -> None:
     if hint := _hint(dataset, comeback):
         emit_text(printable(f"    -> {hint}"))
     if dataset.state == "copying" or record.phase in ("copying", "removing"):
-        return  # what is on record of it is not what is there
+        return  # the record does not describe what is there
     verified = "not verified"
     if record.verified_at is not None:
         how = "hashed in flight" if record.verify == "inflight" else "verified"
@@ -132,7 +132,7 @@ def _show_dataset(dataset: DatasetStatus, comeback: Comeback | None) -> None:
     )
     failed = sum(item.failed for item in record.skipped)
     if failed:
-        # Of some an older copy may be there, and is counted.
+        # Older copies of some of them may be there, and are counted.
         emit_text(f"  without {format_count(failed, 'entry')} of the source as it is now")
 
 
@@ -181,14 +181,14 @@ def _dataset_fields(dataset: DatasetStatus, comeback: Comeback | None) -> dict[s
 
 
 def _reason(dataset: DatasetStatus, comeback: Comeback | None) -> str:
-    """Say why it is as it is: of one that should have come back, also why it did not."""
+    """Say why a data set is in its state; if it should be back after boot, why it is not."""
     if comeback is None or dataset.state != "missing":
         return dataset.reason
     return f"{dataset.reason}: {comeback.state.reason}"
 
 
 def _hint(dataset: DatasetStatus, comeback: Comeback | None) -> str | None:
-    """Say what helps; where a service stages it at boot, what is said of that does."""
+    """Say what helps; if a service stages it at boot, that service's hint."""
     if dataset.hint is None and dataset.freshness == "stale":
         return "the same `hostprep stage` brings it up to date"
     if dataset.hint is None and dataset.state == "missing" and comeback is None:
@@ -198,7 +198,7 @@ def _hint(dataset: DatasetStatus, comeback: Comeback | None) -> str | None:
 
 
 def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
-    """Return a data set that is to come back at boot, and of which nothing else is on record."""
+    """Return the fields of a data set to stage at boot of which there is no record."""
     record = comeback.record
     return {
         "name": record.name,

@@ -1,4 +1,4 @@
-"""``hostprep unmount``: a volume that hostprep mounted is taken away again."""
+"""``hostprep unmount``: unmount a volume that hostprep mounted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hostprep unstage``: a staged data set is removed, and its volume if that is then empty."""
+"""``hostprep unstage``: remove a staged data set, and its volume if that is then empty."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def unstage(
         )
     if not forget:
         wait_for_answers([record.target], tell_of_waiting)
-    boot_service = _boot_service(record)  # now: what fails later could not say what was done
+    boot_service = _boot_service(record)  # an error after unstaging would hide the result
     if dry_run:
         check_own_records()
         with ProgressReporter() as reporter:
@@ -110,7 +110,7 @@ def _unstage(
     from hostprep.staging.unstage import unstage as carry_out
     from hostprep.staging.unstage_plan import plan_forgetting, plan_unstage
 
-    # Whoever held the lock may have staged it, or unstaged it.
+    # Another run may have staged or unstaged it while this one waited for the lock.
     found = records.load_record(record.name, record.target)
     if found is None:
         plan = plan_forgetting(record, fstab=fstab)
@@ -140,7 +140,7 @@ def _boot_service(record: Record) -> str | None:
 
 
 def _tell_of_copies(record: Record) -> None:
-    """Say so where copies that are forgotten are there after all."""
+    """Say so if the copies that are being forgotten still exist."""
     from hostprep.host.answering import PATIENCE_SECONDS, silent_ones
     from hostprep.staging.target.owned import private_name
 
@@ -148,7 +148,7 @@ def _tell_of_copies(record: Record) -> None:
     if silent_ones([parent], PATIENCE_SECONDS):
         return
     unfinished = os.path.join(parent, private_name(record.name))
-    # Before the first copy was whole, what has its name is somebody else's.
+    # Until the first copy is complete, anything at the target's path is somebody else's.
     copies = [unfinished] if record.phase == "copying" else [record.target, unfinished]
     for path in filter(os.path.lexists, copies):
         say(f"hostprep: what lies at {printable(path)} stays, and is not known as hostprep's then")
@@ -161,7 +161,7 @@ def _tell_of_fstab(volume: str) -> None:
     try:
         stays = any(each.path == volume and each.in_fstab for each in volume_statuses())
     except HostprepError:
-        return  # all is done, and told by now
+        return  # everything is done and has been reported
     if stays:
         say(f"hostprep: fstab mounts {printable(volume)} again at the next boot")
         say(f"  -> `hostprep unmount {shlex.quote(printable(volume))} --fstab` removes its line")
@@ -173,7 +173,7 @@ def _tell_of_spec(volume: str) -> None:
     try:
         spec = wanted_spec(None)
     except HostprepError:
-        return  # there is none, or nothing to go by
+        return  # there is no spec, or it cannot be read
     if any(each.path == volume for each in spec.volumes):
         named = f"{printable(spec.path)} names the volume {printable(volume)}"
         say(f"hostprep: {named}, which `hostprep check` will miss")
@@ -273,7 +273,7 @@ def _conclude(
 
 
 def _first(words: str, paths: Sequence[str]) -> list[str]:
-    """Return a line on each of the first paths, and one on how many more there are."""
+    """Return a line for each of the first paths, and one that counts the rest."""
     lines = [f"{words}: {printable(path)}" for path in paths[:_MOST_LISTED]]
     if len(paths) > _MOST_LISTED:
         lines.append(f"... and {format_count(len(paths) - _MOST_LISTED)} more")
@@ -281,7 +281,7 @@ def _first(words: str, paths: Sequence[str]) -> list[str]:
 
 
 def _done(plan: UnstagePlan, result: UnstageResult, *, forgotten: bool) -> str:
-    """Say what became of the data set."""
+    """Say what happened to the data set."""
     if result.by_another:
         return "unstaged meanwhile by another run"
     if forgotten:

@@ -1,4 +1,4 @@
-"""``hostprep verify``: does the GPU compute while the next batch travels, and the right one?"""
+"""``hostprep verify``: does the GPU compute while the next batch is copied, intact?"""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def verify(
 
 
 def _error(report: Report) -> HostprepError | None:
-    """Return why a report is worth nothing, where the instrument is broken."""
+    """Return the error if the measurement itself is broken and its report means nothing."""
     if report.verdict.value != "ERROR":
         return None
     first = next(check for check in report.checks if check.status is report.verdict)
@@ -129,7 +129,7 @@ def _in_colour(text: str, status: str, colours: bool) -> str:
 
 
 class _Progress(Line):
-    """An observer that names the stage under way, on one line of a terminal; silent elsewhere."""
+    """An observer that shows the current stage on one line of a terminal; silent elsewhere."""
 
     def stage(self, subject: str, name: str) -> None:
         """Show the stage."""

@@ -102,7 +102,7 @@ def _fields(waited: Waited) -> dict[str, Any]:
 
 
 def _tell(name: str, state: BootState) -> None:
-    """Say how far it is to people at a terminal; of a name that may be mistyped also in a log."""
+    """Report progress to people at a terminal; also in a log if a name may be mistyped."""
     from hostprep.converging.boot_state import Stage
 
     if state.stage is Stage.UNKNOWN:

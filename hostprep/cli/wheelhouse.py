@@ -1,4 +1,4 @@
-"""``hostprep wheelhouse``: what the Ansible role asks of the controller; hidden from ``--help``."""
+"""``hostprep wheelhouse``: what the Ansible role runs on the controller; not in ``--help``."""
 
 from __future__ import annotations
 

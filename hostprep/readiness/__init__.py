@@ -1,1 +1,1 @@
-"""Is this host ready to feed its GPUs: checks, the report over them, and its formats."""
+"""Is this host ready to feed its GPUs? The checks, their report, and its formats."""

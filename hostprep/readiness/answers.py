@@ -1,4 +1,4 @@
-"""Answers about a host, each found once, whoever asks first; or given, for a captured one."""
+"""Answers about a host: each is found once and then shared, or given for a captured host."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NOTHING = object()
 
 
 class Answers:
-    """What readers answered, by name, or by name and key where they are asked about something.
+    """The answers of readers, by name, or by name and key for readers that take a question.
 
-    ``given`` answers in their place. With ``captured``, a reader that was given nothing raises, but
-    for those that read below the captured root.
+    ``given`` has answers to use instead of a reader's. With ``captured``, a reader without a given
+    answer raises, except for readers that read below the captured root.
     """
 
     def __init__(self, given: Mapping[str, Any], *, captured: bool) -> None:
@@ -29,14 +29,14 @@ class Answers:
     def once(
         self, name: Hashable, reader: Callable[[], Answer], *, by_root: bool = False
     ) -> Answer:
-        """Return what ``reader`` answers; asked again, the same, or the same error."""
+        """Return the answer of ``reader``; asking again gives the same answer or error."""
         with self._lock:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
             if name not in self._known:
                 try:
                     self._known[name] = self._answer(name, reader, by_root), None
-                except Exception as error:  # asked again, it would only fail, or hang, again
+                except Exception as error:  # asked again, it would only fail or hang again
                     self._known[name] = None, error
             answer, failure = self._known[name]
         if failure is not None:
@@ -44,11 +44,11 @@ class Answers:
         return cast(Answer, answer)
 
     def each(self, name: str, key: str, reader: Callable[[], Answer]) -> Answer:
-        """Answer from the mapping that was given for ``name``, by the key."""
+        """Return the answer about ``key``: the one given for ``name``, or that of ``reader``."""
         return self.once((name, key), reader)
 
     def forget(self, name: Hashable) -> None:
-        """Let a reader be asked again."""
+        """Forget an answer, so that its reader is asked again."""
         with self._lock:
             self._known.pop(name, None)
 

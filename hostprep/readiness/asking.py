@@ -1,4 +1,4 @@
-"""How a host is asked: what it does not answer, or not in time, is told as ``CannotTell``."""
+"""How a host is asked. If it gives no answer, or not in time, ``CannotTell`` is raised."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 
 
 def read_file(root: Path, path: str) -> str | None:
-    """Return the text of ``path`` (``proc/meminfo``) below ``root``, None where it is not.
+    """Return the text of ``path`` (``proc/meminfo``) below ``root``, None if there is no such file.
 
-    It is not, either, where the kernel does not offer it (EOPNOTSUPP): pressure without psi=1.
-
-    Raises ``CannotTell`` where this user may not read it or the kernel gives an error.
+    The same goes for a file that the kernel does not support (EOPNOTSUPP), such as pressure without
+    psi=1. Raises ``CannotTell`` if this user may not read it or the kernel returns an error.
     """
     path = path.lstrip("/")
     try:
@@ -36,10 +35,10 @@ def read_file(root: Path, path: str) -> str | None:
 def ask_in_time(
     name: str, question: Callable[[], Any], patience_seconds: float, level: Level
 ) -> Any:
-    """Return what ``question`` returns, asked in a child that may hang; ``name`` is what it is of.
+    """Return what ``question`` returns, asked in a child process, which may hang.
 
-    Raises ``CannotTell`` where there is no answer in time, which a run of another ``level`` may
-    wait for, or the question raised.
+    ``name`` says what is asked. Raises ``CannotTell`` if there is no answer in time (a run of
+    another ``level`` may wait longer), or if the question raised.
     """
     try:
         return ask_in_child(question, patience_seconds=patience_seconds)
@@ -52,5 +51,5 @@ def ask_in_time(
         hint = "see whether it is there, and readable"
         if isinstance(error, QuestionFailed) and error.hint:
             hint = error.hint
-        # What hostprep itself raised there is a sentence already.
+        # hostprep's own errors are sentences already.
         raise CannotTell(f"{name}: {str(error).removesuffix('.')}.", hint) from None

@@ -1,4 +1,4 @@
-"""A report held against an earlier one: what got worse since, what is mended."""
+"""A report compared with an earlier one: what got worse since, what got better."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hostprep.readiness.model import Measured
 from hostprep.readiness.received import is_code, is_measured, is_moment
 from hostprep.readiness.report import SCHEMA
 
-# From good to bad. What is not looked at any more was better looked at.
+# From good to bad. A check that now skips a subject tells less than when it passed.
 _RANK = {"PASS": 0, "SKIP": 1, "WARN": 2, "UNKNOWN": 3, "FAIL": 4}
-# A value that moved less than this is taken for noise; as is, while it passes before and after,
-# one that moved by less than this part of its threshold: twice a thousandth is as good as none.
+# Smaller relative changes count as noise. While a value passes both before and after, so do changes
+# that are smaller than this part of its threshold: 0.002 is as good as 0.001 then.
 NOTABLE_CHANGE = 0.2
 NOTABLE_PART_OF_THRESHOLD = 0.1
-# What another host has; less of anything else is what got worse on this one.
+# If these differ it is another host; if it has less of anything else, this host got worse.
 _ALIKE = ("machine", "cpu_model")
-# Kernels keep more or less of the RAM for themselves; a module of memory is more than this.
+# Kernels reserve varying amounts of RAM; a memory module is more than this share.
 _NOTABLE_RAM = 0.02
-# A report has some dozens of kilobytes; what is larger, or has no end, was named by mistake.
+# A report has some dozens of kilobytes; anything larger, or endless, was named by mistake.
 _MOST_BYTES = 1 << 24
-# What a comparison reads: an earlier hostprep may have saved less beside it.
+# The fields that a comparison reads: an earlier hostprep may have saved fewer others.
 _is_whole = with_fields(
     {
         "host": is_text,
@@ -50,7 +50,7 @@ _is_whole = with_fields(
 
 
 def load_baseline(path: Path) -> dict[str, Any]:
-    """Return a saved report; raise ``UsageError`` where the file is none."""
+    """Return a saved report; raise ``UsageError`` if the file is not one."""
     from hostprep.system.named_files import read_named
 
     try:
@@ -83,7 +83,7 @@ def load_baseline(path: Path) -> dict[str, Any]:
 
 
 def save_baseline(path: Path, fields: dict[str, Any]) -> None:
-    """Write the report; raise ``HostprepError`` where that cannot be."""
+    """Write the report; raise ``HostprepError`` if that fails."""
     from hostprep.system.files import writing_hint
     from hostprep.system.named_files import write_named
 
@@ -98,9 +98,9 @@ def save_baseline(path: Path, fields: dict[str, Any]) -> None:
 
 
 def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:
-    """Raise ``Refused`` where the two reports are of hosts with different processors.
+    """Raise ``Refused`` if the two reports are of hosts with different processors.
 
-    What a host can lose (a GPU, a module of memory) is no reason: it is what ``compare`` tells of.
+    Things that a host can lose (a GPU, a memory module) are no reason: ``compare`` reports them.
     """
     theirs = before["host_class"]
     unlike = [
@@ -118,8 +118,8 @@ def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:
 def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return what changed between two reports of the same class of host.
 
-    ``worse`` and ``better``: entries with the code, the subject and both statuses and values; code
-    and statuses are None for what the host itself has more or less of: GPUs, RAM, processors.
+    ``worse`` and ``better``: entries with the code, the subject and both statuses and values. For
+    what the host itself has more or less of (GPUs, RAM, processors), code and statuses are None.
     ``only_then`` and ``only_now``: codes with subjects that the other report does not have.
     """
     old = {(check["code"], check["subject"]): check for check in before["checks"]}
@@ -147,7 +147,7 @@ def _named(checks: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def _equipment(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield what the host has less (-1) or more (1) of; what either does not know is left out."""
+    """Yield what the host has less (-1) or more (1) of; unknowns in either report are left out."""
     had = then.get("gpus")
     if isinstance(had, list) and now["gpus"] is not None:
         old, new = Counter(map(str, had)), Counter(map(str, now["gpus"]))
@@ -188,7 +188,7 @@ def _had(
 
 
 def _direction(old: dict[str, Any], new: dict[str, Any]) -> int:
-    """Return -1 for worse, 1 for better, 0 for as before."""
+    """Return -1 for worse, 1 for better, 0 for no change."""
     step = _RANK[old["status"]] - _RANK[new["status"]]
     if step:
         return 1 if step > 0 else -1

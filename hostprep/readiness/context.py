@@ -1,8 +1,8 @@
-"""What checks may ask of a host, read once and shared; or given, for a host that was captured.
+"""What checks may ask about a host: read once and shared, or given for a captured host.
 
 Files of ``/proc``, ``/sys`` and ``/etc`` are read below ``root``. For everything else there is one
-reader each, whose answer can be given instead: with a captured root a reader that was given
-nothing raises, so that no answer of this machine gets into the judgement of another.
+reader each, whose answer can be given instead. With a captured root, a reader without a given
+answer raises, so that no answer about this machine gets into the judgement of another.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
     from hostprep.volumes.model import LiveVolume
     from hostprep.volumes.status import VolumeStatus
 
-# All that hangs is asked at the same time, so that a quick run takes little more than this.
+# Everything that may hang is asked at the same time, so a quick run takes little more than this.
 QUICK_SECONDS = 1.8
 FULL_SECONDS = 60.0
 QUICK_TARGET_SECONDS = 0.8
-# What NVML averages utilisation over is a second at most.
+# NVML averages utilisation over a second at most.
 _SETTLE_SECONDS = 1.2
-# A clock that is kept right is set by less; a document from later than that is of another clock.
+# Time synchronisation steps a clock by less; a document from further in the future has a wrong one.
 _CLOCK_SECONDS = 60.0
 
 
 class Context:
-    """The host that is judged. Readers are lazy, and each is asked once, whoever asks first.
+    """The host that is judged. Readers are lazy, and each is asked only once.
 
-    ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``damaged``,
-    ``live``, ``tmpfs``, ``headroom``, ``cpu``, ``nvml``, ``probes``, ``damaged_probes``, ``last``,
-    ``statvfs``, ``answers``, ``commands``, ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``,
-    ``measured``.
+    ``given`` has answers to use instead of the readers', by their names: ``volumes``, ``datasets``,
+    ``damaged``, ``live``, ``tmpfs``, ``headroom``, ``cpu``, ``nvml``, ``probes``,
+    ``damaged_probes``, ``last``, ``statvfs``, ``answers``, ``commands``, ``environ``, ``now``,
+    ``euid``, ``cwd``, ``state_dir``, ``measured``.
     ``live``, ``last``, ``statvfs``, ``answers``, ``commands`` and ``measured`` are mappings from
-    what is asked.
+    the question to its answer.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Context:
 
     @property
     def patience_seconds(self) -> float:
-        """Return how long something that may hang is waited for."""
+        """Return how long to wait for something that may hang."""
         return QUICK_SECONDS if self.level is Level.QUICK else FULL_SECONDS
 
     # -- files of the host ---------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Context:
 
     @property
     def headroom(self) -> Headroom:
-        """Return how much memory may still be taken, cgroups included."""
+        """Return how much memory may still be used, with cgroup limits."""
         return self._answers.once("headroom", lambda: read_headroom(self.root), by_root=True)
 
     @property
@@ -103,14 +103,14 @@ class Context:
 
     @property
     def volumes(self) -> tuple[VolumeStatus, ...]:
-        """Return the volumes on record or in fstab, as they are now."""
+        """Return the current state of the volumes that are on record or in fstab."""
         from hostprep.volumes.status import volume_statuses
 
         return self._answers.once("volumes", volume_statuses)
 
     @property
     def fstab(self) -> tuple[FstabEntry, ...]:
-        """Return the entries of fstab (or of ``HOSTPREP_FSTAB``), none where there is no file."""
+        """Return the entries of fstab (or ``HOSTPREP_FSTAB``), none if there is no such file."""
         from hostprep.volumes.fstab import entries
         from hostprep.volumes.fstab_file import fstab_path
 
@@ -120,15 +120,15 @@ class Context:
         )
 
     def mount_unit(self, path: str) -> Path | None:
-        """Return the admin's own unit for the mount point ``path``, which counts before fstab."""
+        """Return the admin's own mount unit for ``path``, which takes precedence over fstab."""
         from hostprep.system.systemd import own_mount_unit
 
         return own_mount_unit(path, self.root / "etc/systemd/system" if self._captured else None)
 
     def live(self, path: str) -> LiveVolume | None:
-        """Return the tmpfs that is mounted exactly on ``path``, whoever mounted it.
+        """Return the tmpfs that is mounted exactly at ``path``, whoever mounted it.
 
-        None where another mount hides it, too, of which HP001 tells: nobody can use it then.
+        None also if another mount hides it, so that nobody can use it; HP001 reports that.
         """
         from hostprep.volumes.live import read_live
 
@@ -142,14 +142,14 @@ class Context:
 
     @property
     def tmpfs(self) -> TmpfsSupport:
-        """Return which options this kernel takes for a tmpfs; only root may ask it."""
+        """Return which tmpfs options this kernel supports; only root may ask."""
         from hostprep.system.mounting import tmpfs_support
 
         return self._answers.once("tmpfs", tmpfs_support)
 
     @property
     def datasets(self) -> tuple[DatasetStatus, ...]:
-        """Return the data sets on record. Their sources, which may hang, are not looked at."""
+        """Return the data sets on record, without looking at their sources, which may hang."""
         from hostprep.staging.status import TARGET_SECONDS, dataset_statuses
 
         patience = QUICK_TARGET_SECONDS if self.level is Level.QUICK else TARGET_SECONDS
@@ -159,37 +159,37 @@ class Context:
 
     @property
     def damaged(self) -> Mapping[str, HostprepError]:
-        """Return what is wrong with records of data sets that cannot be read, by their folders."""
+        """Return by folder what is wrong with the records of data sets that cannot be read."""
         from hostprep.staging.record.records import damaged_records
 
         return self._answers.once("damaged", damaged_records)
 
     @property
     def probes(self) -> tuple[dict[str, Any], ...]:
-        """Return of each path the newest document of ``hostprep probe``, a valid one if any is."""
+        """Return each path's newest document of ``hostprep probe``, a valid one if possible."""
         from hostprep.probing.results import best_of_each_path
 
         return self._answers.once("probes", best_of_each_path)
 
     @property
     def damaged_probes(self) -> Mapping[str, HostprepError]:
-        """Return what is wrong with kept probes that cannot be read, by file, newest first."""
+        """Return by file what is wrong with unreadable kept probes, newest first."""
         from hostprep.probing.results import damaged
 
         return self._answers.once("damaged_probes", damaged)
 
     def last(self, command: str) -> dict[str, Any] | None:
-        """Return the last kept document of ``recommend`` or ``verify``; its age: ``age_of``."""
+        """Return the last kept document of ``recommend`` or ``verify``; see ``age_of``."""
         return self._answers.each("last", command, lambda: read_last(command))
 
     def forget(self, name: str, key: str | None = None) -> None:
-        """Let a reader be asked again, as something has just been measured."""
+        """Forget a reader's answer, because something has just been measured."""
         self._answers.forget(name if key is None else (name, key))
 
     def age_of(self, document: Mapping[str, Any]) -> float | None:
-        """Return how many seconds ago a kept document was made, None where nobody knows.
+        """Return how many seconds ago a kept document was made, None if that is not known.
 
-        It does not say, or was made by a clock that was set back since.
+        That is if it has no time, or a time in the future because the clock was set back since.
         """
         if "unix_seconds" in document:
             age = self.now - float(document["unix_seconds"])
@@ -205,11 +205,11 @@ class Context:
 
     @property
     def nvml(self) -> Nvml:
-        """Return what NVML says of the GPUs."""
+        """Return what NVML says about the GPUs."""
         from hostprep.host.gpu_bounded import ask_nvml
 
-        # A driver that our question starts seems busy for a moment, and so does one whose last
-        # program has just ended.
+        # A driver that is only started by our question seems busy for a moment, and so does one
+        # whose last program has just ended.
         return self._answers.once("nvml", lambda: ask_nvml(settle_seconds=_SETTLE_SECONDS))
 
     @property
@@ -224,23 +224,23 @@ class Context:
 
     @property
     def euid(self) -> int:
-        """Return who asks."""
+        """Return the effective user."""
         return self._answers.once("euid", os.geteuid)
 
     @property
     def cwd(self) -> str | None:
-        """Return the directory in which the command was started, None where it was removed."""
+        """Return the directory in which the command was started, None if it was removed."""
         return self._answers.once("cwd", _here)
 
     @property
     def state_dir(self) -> str:
-        """Return where hostprep keeps its records."""
+        """Return the directory with hostprep's records."""
         return self._answers.once("state_dir", lambda: str(state_dir()))
 
     # -- what may hang -------------------------------------------------------------------------
 
     def statvfs(self, path: str) -> Space:
-        """Return the space of the file system of ``path``; ``CannotTell`` on one that hangs."""
+        """Return the space of the file system of ``path``; ``CannotTell`` if it hangs."""
         return self._answers.each(
             "statvfs", path, lambda: Space(**self._ask(path, lambda: space_of(path)))
         )
@@ -255,10 +255,11 @@ class Context:
     ) -> Any:
         """Return what ``question`` returns (plain enough for JSON), asked in a child that may hang.
 
-        ``name`` says what is asked (``stat /data``): the key in ``answers`` of a captured host.
-        Raises ``CannotTell`` where there is no answer in time or the question raised. The question
-        must not use the context: another thread may hold it when the child is forked. One that
-        reads ``below_root`` alone is asked on a captured host too, unless the answer is given.
+        ``name`` says what is asked (``stat /data``); a captured host has the answer in ``answers``
+        under this name. Raises ``CannotTell`` if there is no answer in time or the question raised.
+        The question must not use the context: another thread may hold its lock when the child is
+        forked. A question that reads only ``below_root`` is asked on a captured host too, unless
+        the answer is given.
         """
         return self._answers.once(
             ("answers", name),
@@ -267,10 +268,10 @@ class Context:
         )
 
     def command(self, args: Sequence[str], *, wanted_for: str, package: str) -> Completed:
-        """Run a command that only reads, and return what it left, whatever its exit status.
+        """Run a command that only reads, and return its output, whatever its exit status.
 
-        On a captured host ``commands`` has its output by the line; None says: not installed.
-        Raises ``NotInstalled`` where it is not, ``HostprepError`` where it does not end.
+        A captured host has the output in ``commands``, by command line; None means not installed.
+        Raises ``NotInstalled`` if it is not installed, ``HostprepError`` if it does not end.
         """
 
         def live() -> Completed | None:
@@ -294,9 +295,9 @@ class Context:
         return done
 
     def measure(self, what: str, measurement: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the document of a measurement that takes its time, of a full check alone.
+        """Return the document of a measurement, which takes time and is part of a full check only.
 
-        On a captured host ``measured`` has it.
+        A captured host has it in ``measured``.
         """
         return self._answers.each("measured", what, measurement)
 

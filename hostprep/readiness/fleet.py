@@ -1,4 +1,4 @@
-"""Many hosts' reports together: hosts by verdict, and who is unlike the others. Pure."""
+"""Many hosts' reports together: hosts by verdict, and which ones are unlike the rest. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hostprep.readiness.report import CLASS_FIELDS, SCHEMA, document
 from hostprep.readiness.shell import quote
 from hostprep.units import format_bytes, format_seconds
 
-# The code of the one finding about a host that gave no report; it is no check of a host.
+# The code of the only finding about a host that sent no report; it is not a check.
 NO_REPORT = "HP000"
 NO_REPORT_TITLE = "the host gives a report"
 NO_REPORT_PAGE = """\
@@ -34,21 +34,21 @@ is well. No host reports this about itself, and `--only` and `--skip` do not acc
 (because of a mistake in its spec, for instance). The message says which.
 
 `hostprep check` on the host itself says more; `hostprep provision` installs hostprep there."""
-# The check whose PASS measured the version of the GPUs' driver.
+# The check that reports the version of the GPU driver when it passes.
 _DRIVER = "HP050"
-# Worst first. A host of which nothing is known stands before those that passed.
+# Worst first. A host about which nothing is known comes before those that passed.
 _ORDER = ("FAIL", "UNKNOWN", "SKIP", "WARN", "PASS")
-# A median says something from here on.
+# A median means something from this number on.
 _LEAST_HOSTS = 3
-# A value is far off beyond three standard deviations, which the median absolute deviation
-# estimates for a normal distribution (x 1.4826); and in any case not within a fifth.
+# A value is far off if it is more than three standard deviations from the median, estimated by the
+# median absolute deviation (x 1.4826 for a normal distribution), and by more than a fifth.
 _DEVIATIONS = 3 * 1.4826
 _LEAST_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What came of one host: its report, or why there is none."""
+    """The outcome for one host: its report, or why there is none."""
 
     host: str
     report: Mapping[str, Any] | None
@@ -60,7 +60,7 @@ def fleet_document(
 ) -> dict[str, Any]:
     """Return the fields of a fleet's document, worst host first, with each host's own report.
 
-    The names are the inventory's. A host without a report that can be read is UNKNOWN.
+    The names are the inventory's. A host without a readable report is UNKNOWN.
     """
     hosts = [_host(outcome, unix_seconds) for outcome in outcomes]
     hosts.sort(key=lambda host: (_ORDER.index(host["verdict"]), host["host"]))
@@ -80,10 +80,10 @@ def fleet_document(
 
 
 def outliers(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what is unlike the fleet, from three hosts on.
+    """Return what is unlike the rest of the fleet; there must be at least three hosts.
 
-    Of values that have a better direction: those far from the median in the bad one. Of the
-    hosts' classes (processor, RAM, GPUs and their driver): what is other than most of them have.
+    For values that have a better direction: those far from the median in the bad one. For the
+    hosts' classes (processor, RAM, GPUs and their driver): what differs from most of the hosts.
     """
     if len(reports) < _LEAST_HOSTS:
         return []
@@ -164,19 +164,19 @@ def _host(outcome: HostReport, unix_seconds: float) -> dict[str, Any]:
         "counts": report["counts"],
         "gpus": gpus if isinstance(gpus := report["host_class"].get("gpus"), list) else None,
         "gpu_driver": _gpu_driver(report),
-        # The inventory's name is the one that the admin knows it by.
+        # The admin knows the host by its name in the inventory.
         "report": {**report, "host": outcome.host},
     }
 
 
 def gpu_words(host: Mapping[str, Any]) -> str:
-    """Return the GPUs of a host of the fleet's document, and their driver; ``""`` for none."""
+    """Return the GPUs and their driver of a host in the fleet's document; ``""`` for none."""
     words = [_plain(host["gpus"])] if host["gpus"] else []
     return ", ".join([*words, f"driver {host['gpu_driver']}"] if host["gpu_driver"] else words)
 
 
 def _gpu_driver(report: Mapping[str, Any]) -> str | None:
-    """Return the version of the GPUs' driver, None where none answered or it was not asked."""
+    """Return the version of the GPU driver, None if none answered or it was not asked."""
     for check in report["checks"]:
         if (check["code"], check["status"]) == (_DRIVER, "PASS") and check["measured"]:
             return str(check["measured"]["value"])
@@ -184,7 +184,7 @@ def _gpu_driver(report: Mapping[str, Any]) -> str | None:
 
 
 def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:
-    """Return the report of a host that gave none, so that every format shows the host."""
+    """Return a stand-in for the report of a host that sent none: every format shows the host."""
     error, _, cure = error.partition(" -> ")
     message = error if error.endswith(".") else f"{error}."
     remedy = Remedy(

@@ -1,6 +1,6 @@
 """The figures behind the plots: what the last probe, recommend and verify on this host measured.
 
-A part that was never measured is None, and stays so in every format.
+A part that was never measured is None, in every format.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from hostprep.readiness.context import Context
 def measurements(context: Context) -> dict[str, Any]:
     """Return the parts ``storage``, ``epoch``, ``loader`` and ``overlap`` with their ages.
 
-    Rates are bytes or samples a second, times are seconds. What is kept in a form that is not
-    understood, or where this user may not look, counts as not measured: the checks tell of it.
+    Rates are bytes or samples per second, times are seconds. A result that is kept in an unknown
+    form, or that this user may not read, counts as not measured; the checks report it.
     """
     parts = {"storage": _storage, "epoch": _epoch, "loader": _loader, "overlap": _overlap}
     found: dict[str, Any] = {}

@@ -17,11 +17,11 @@ Facts = TypeVar("Facts")
 
 
 class Status(StrEnum):
-    """A finding's outcome and the verdict over all of them; never merged into one another.
+    """The outcome of a finding, and the verdict over all of them; no two are ever merged.
 
-    UNKNOWN should have been told and was not, and says what it would take. SKIP has no object on
-    this host, or one of which this user, container or virtual machine is told nothing by design;
-    its message says who is.
+    UNKNOWN: something that should have been found out was not; the finding says what it would take.
+    SKIP: this host has nothing to look at, or this user, container or virtual machine cannot see it
+    by design; then the message says who can.
     """
 
     PASS = "PASS"
@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 
 class Level(StrEnum):
-    """QUICK takes part of a second and loads nothing; FULL may measure for a minute."""
+    """QUICK takes a fraction of a second and puts no load on; FULL may measure for a minute."""
 
     QUICK = "quick"
     FULL = "full"
@@ -41,17 +41,17 @@ class Level(StrEnum):
 class Severity(StrEnum):
     """What a FAIL of the check means for a training run."""
 
-    CRITICAL = "critical"  # it ends, or trains on other data than was meant
-    MAJOR = "major"  # its GPUs wait
+    CRITICAL = "critical"  # it stops, or trains on other data than intended
+    MAJOR = "major"  # its GPUs have to wait
     MINOR = "minor"  # it may be hurt later
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was found: for people, and for machines with its unit (``bytes``, ``seconds``, ...).
+    """What was found: as text for people, and as a value with a unit (``bytes``, ``seconds``, ...).
 
-    ``better`` says which way is better, ``higher`` or ``lower``; only then can two values of a
-    check be compared with each other, across time or across a fleet.
+    ``better`` is the better direction, ``higher`` or ``lower``; only with it can two values of a
+    check be compared with each other, over time or across a fleet.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What cures it: command lines to paste, in their order, and words beside them."""
+    """What fixes a finding: command lines to paste, in this order, and a hint in words."""
 
     commands: tuple[str, ...] = ()
     hint: str | None = None
@@ -72,9 +72,9 @@ class Remedy:
 class Finding:
     """What a check found about one subject (``/mnt/ram``, ``cuda:0``).
 
-    ``message`` is a whole sentence. ``threshold`` is what the measured is held against, in words,
-    ``threshold_value`` the same in the unit of the measured, ``threshold_from`` who says so. WARN,
-    FAIL and UNKNOWN have a ``remedy``.
+    ``message`` is a whole sentence. ``threshold`` is what the measured value is compared with, in
+    words, ``threshold_value`` the same in the unit of the measured value, ``threshold_from`` its
+    source. WARN, FAIL and UNKNOWN have a ``remedy``.
     """
 
     status: Status
@@ -98,18 +98,18 @@ class CannotTell(HostprepError):
 
 
 class NotInstalled(CannotTell):
-    """A program that would tell is not installed; ``commands`` install it, where that is known."""
+    """A program that is needed is not installed; ``commands`` install it, if they are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[Facts]):
     """One thing to look at, as data.
 
-    ``look`` reads what there is to know, through the context alone; ``judge`` is pure. ``verdicts``
-    are the statuses that they can give: each has a fixture. ``page`` explains in Markdown what is
-    looked at, why it matters and what to do. A quick check that takes longer than
-    ``limit_seconds`` is left behind as UNKNOWN; a full one bounds itself. A quick one with
-    ``after_full`` judges what the full ones have just measured, where they run too.
+    ``look`` reads what there is to know, through the context only; ``judge`` is pure. ``verdicts``
+    are the statuses that they can produce, each with a fixture. ``page`` explains in Markdown what
+    is looked at, why it matters and what to do. A quick check that takes longer than
+    ``limit_seconds`` is abandoned as UNKNOWN; a full check limits itself. A quick check with
+    ``after_full`` judges what the full checks have just measured, if they run too.
     """
 
     code: str
@@ -139,7 +139,7 @@ class Result:
         return self.finding.status
 
     def fields(self) -> dict[str, Any]:
-        """Return the result as the JSON contract has it."""
+        """Return the result with the fields of the JSON contract."""
         finding = asdict(self.finding)
         return {
             "code": self.code,
@@ -160,8 +160,8 @@ class Result:
 def verdict(statuses: Iterable[Status]) -> Status:
     """Return the verdict over all findings.
 
-    A FAIL is one whatever else there is, then UNKNOWN. SKIP says nothing, so where nothing else
-    was found, the verdict is SKIP: nothing was measured, and that is no pass.
+    FAIL beats everything, then UNKNOWN. SKIP says nothing, so it is the verdict only if there is
+    nothing else: nothing was checked then, and that is no pass.
     """
     found = set(statuses)
     for status in (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS):

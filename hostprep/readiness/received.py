@@ -1,6 +1,7 @@
-"""Whether a report that came from another host can be shown and reckoned with. Pure.
+"""Whether a report from another host can be shown and used in calculations. Pure.
 
-What one host says must not end the run of all. docs/check.schema.json has the same for others.
+A malformed report from one host must not end the run over all of them. docs/check.schema.json
+specifies the same for other programs.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from hostprep.readiness.model import EXIT_CODES, Level, Severity, Status, verdic
 from hostprep.readiness.report import CLASS_FIELDS, ORDER
 
 _CODE = re.compile(r"HP[0-9]{3}", re.ASCII)
-_END_OF_TIME = 1e11  # what can be shown as a date
+_END_OF_TIME = 1e11  # the latest time that can be shown as a date
 
 
 def is_whole(report: Any) -> bool:
-    """Return whether all is in ``report`` that one of our own has, of its kind, and adds up."""
+    """Return whether ``report`` has all fields of our own reports, well-formed and consistent."""
     return _REPORT(report) and _adds_up(report)
 
 
 def is_code(value: Any) -> bool:
-    """Return whether it is the code of a check: nothing else is printed as it comes."""
+    """Return whether it is the code of a check; only those are printed unescaped."""
     return is_text(value) and _CODE.fullmatch(value) is not None
 
 
 def _adds_up(report: Mapping[str, Any]) -> bool:
-    """Return whether verdict, exit code and counts are those of the checks: none may hide one."""
+    """Return whether verdict, exit code and counts match the checks, so that none is hidden."""
     statuses = [Status(check["status"]) for check in report["checks"]]
     found = verdict(statuses)
     return (
@@ -95,6 +96,6 @@ _REPORT = with_fields(
         "left_out": all_of(with_fields({"code": is_code, "reason": is_text})),
         "host_class": with_fields(dict.fromkeys(CLASS_FIELDS, is_anything)),
         "measurements": with_fields({}),
-        "baseline": one_of(None),  # each host is asked without one
+        "baseline": one_of(None),  # hosts are asked without one
     }
 )

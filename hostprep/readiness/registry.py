@@ -1,4 +1,4 @@
-"""Which checks there are: every module below ``hostprep.readiness.checks`` has one ``CHECK``."""
+"""All checks there are: every module below ``hostprep.readiness.checks`` has one ``CHECK``."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Selection:
 
 
 def all_checks() -> tuple[Check[Any], ...]:
-    """Return every check, by code. Raises ``ValueError`` where two have the same code."""
+    """Return every check, by code. Raises ``ValueError`` if two have the same code."""
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     return collect(importlib.import_module(f"{package.__name__}.{name}") for name in names)
 
 
 def collect(modules: Iterable[ModuleType]) -> tuple[Check[Any], ...]:
-    """Return the checks of ``modules`` by code; those whose name begins with ``_`` have none."""
+    """Return the checks of ``modules`` by code; modules whose name begins with ``_`` have none."""
     found: dict[str, str] = {}
     collected = []
     for module in modules:
         if module.__name__.rpartition(".")[2].startswith("_"):
-            continue  # what several checks share
+            continue  # code that several checks share
         check: Check[Any] = module.CHECK
         if not _CODE.fullmatch(check.code):
             raise ValueError(f"{module.__name__}: {check.code!r} is no code such as HP012")
@@ -56,9 +56,9 @@ def select(
     only: Collection[str] = (),
     skip: Collection[str] = (),
 ) -> Selection:
-    """Return the checks that are to run: of the level, or those named, whatever their level.
+    """Return the checks to run: those of the level, or those named, whatever their level.
 
-    Raises ``UsageError`` for a code that there is not.
+    Raises ``UsageError`` for an unknown code.
     """
     named, omitted = ({find(checks, code).code for code in codes} for codes in (only, skip))
     chosen, left_out = [], []
@@ -78,9 +78,9 @@ def select(
 
 
 def find(checks: Collection[Check[Any]], code: str) -> Check[Any]:
-    """Return the check of this code, in either case.
+    """Return the check of this code, in upper or lower case.
 
-    Raises ``UsageError`` with those that may be meant where there is none.
+    If there is none, raises ``UsageError`` with the checks that may be meant.
     """
     by_code = {check.code: check for check in checks}
     if found := by_code.get(code.upper()):
@@ -91,7 +91,7 @@ def find(checks: Collection[Check[Any]], code: str) -> Check[Any]:
 
 
 def _near(by_code: Mapping[str, Check[Any]], written: str) -> list[str]:
-    """Return what may be meant by a number, a code with a slip in it, or words of a title."""
+    """Return the codes that a number, a mistyped code, or words of a title may mean."""
     if number := re.fullmatch("(?:HP)?0*([0-9]{1,3})", written.upper()):
         code = f"HP{int(number[1]):03d}"
         return [code] if code in by_code else [each for each in by_code if each[:4] == code[:4]]

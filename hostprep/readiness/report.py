@@ -1,4 +1,4 @@
-"""The report over all checks, as the document that every format is a view of."""
+"""The report over all checks, as the document that every format shows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hostprep.readiness.runner import Observer, run_checks
 from hostprep.units import GIB
 
 SCHEMA = "hostprep.check/1"
-# Worst first; a check without an object on this host says least.
+# Worst first; a SKIP says least.
 ORDER = ("FAIL", "UNKNOWN", "WARN", "PASS", "SKIP")
-# What the host is, to be told from others.
+# The fields that describe the host, to tell it from others.
 CLASS_FIELDS = ("machine", "cpu_model", "cpus", "ram_gib", "gpus")
 _SEVERITIES = ("critical", "major", "minor")
 
@@ -54,7 +54,7 @@ def document(
 ) -> dict[str, Any]:
     """Return a report's fields as plain data, ready for JSON.
 
-    ``left_out`` are codes that were not run, each with the reason.
+    ``left_out`` are the codes that were not run, each with the reason.
     """
     results = sorted(results, key=_badness)
     found = verdict(result.status for result in results)
@@ -77,7 +77,7 @@ def document(
 
 
 def class_fields(context: Context) -> dict[str, Any]:
-    """Return what the host is, whatever of it this process may use; None is not known.
+    """Return what the host has, however much of it this process may use; None means unknown.
 
     ``machine`` is the architecture, ``ram_gib`` the machine's RAM, ``gpus`` the names.
     """
@@ -87,14 +87,14 @@ def class_fields(context: Context) -> dict[str, Any]:
         "machine": os.uname().machine,
         "cpu_model": cpu and cpu.model,
         "cpus": cpu and cpu.online,
-        # What the firmware keeps for itself differs by some MiB between equal machines.
+        # The part that the firmware reserves differs by some MiB between equal machines.
         "ram_gib": ram and round((ram.machine or ram).ram_bytes / GIB),
         "gpus": None if nvml is None else [gpu.name for gpu in nvml.gpus],
     }
 
 
 def moment(unix_seconds: float) -> str:
-    """Return a time for people, by this machine's clock and zone."""
+    """Return a time for people, by this machine's clock and time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_seconds))
 
 
@@ -104,7 +104,7 @@ def tally(counts: Mapping[str, int]) -> str:
 
 
 def subject_and_message(result: Mapping[str, Any]) -> str:
-    """Return what a result says as one line that names its subject."""
+    """Return what a result says, as one line that names its subject."""
     message, subject = str(result["message"]), str(result["subject"])
     named = subject == "host" or subject in message
     return message if named else f"{subject}: {message}"
@@ -113,19 +113,19 @@ def subject_and_message(result: Mapping[str, Any]) -> str:
 def code_and_subject(entry: Mapping[str, Any]) -> str:
     """Return what a change since a baseline, or an outlier of a fleet, is about.
 
-    A check's code and subject, or the subject alone, where it is of the host itself.
+    That is a check's code and subject, or just the subject if it is about the host itself.
     """
     return " ".join(filter(None, (entry["code"], entry["subject"])))
 
 
 def wanted(result: Mapping[str, Any]) -> str:
-    """Return a result's threshold and who says so, ``""`` where it has none."""
+    """Return a result's threshold and its source, ``""`` if it has none."""
     threshold = result["threshold"]
     return f"{threshold} ({result['threshold_from']})" if threshold else ""
 
 
 def side_of_change(side: Mapping[str, Any]) -> str:
-    """Return what was found before or after: two of one status differ by what was measured."""
+    """Return what was found before or after: equal statuses differ by the measured value."""
     measured = str(side["measured"]["text"]) if side["measured"] else ""
     if side["status"] is None:
         return measured
@@ -145,5 +145,5 @@ def _badness(result: Result) -> tuple[int, int, str, str]:
 def _or_none(read: Any) -> Any:
     try:
         return read()
-    except Exception:  # whatever it is, a check has said so
+    except Exception:  # whatever it was, a check has reported it
         return None

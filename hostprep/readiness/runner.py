@@ -1,6 +1,6 @@
 """Runs checks: the quick ones at the same time, the full ones one after another.
 
-One that fails or hangs is UNKNOWN, and takes no other with it.
+A check that fails or hangs is UNKNOWN, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hostprep.readiness.side_by_side import begin
 
 
 class Observer(Protocol):
-    """Is told what is being looked at."""
+    """Is told what is being checked."""
 
     def looking(self, title: str) -> None:
         """Say that a check, or all the quick ones, has begun."""
@@ -28,8 +28,8 @@ def run_checks(
 ) -> tuple[Result, ...]:
     """Return the findings of all checks, in their order.
 
-    A quick check runs in a thread that is left behind when its time is over. A full one loads the
-    machine, so that two of them would measure each other; it runs in the main thread, where
+    A quick check runs in a thread, which is abandoned when its time is up. A full check puts load
+    on the machine, so two at once would measure each other; it runs in the main thread, where
     Ctrl-C reaches it and it can clean up.
     """
     checks = tuple(checks)
@@ -50,12 +50,12 @@ def run_checks(
 
 
 def _at_once(checks: Iterable[Check[Any]], context: Context) -> dict[str, tuple[Finding, ...]]:
-    """Run quick checks at the same time, and leave behind those whose time is over."""
+    """Run quick checks at the same time, and abandon those whose time is up."""
     begun = time.monotonic()
     found: dict[str, tuple[Finding, ...]] = {}
     waiting = [(check, _start(check, context)) for check in checks]
     for check, answer in waiting:
-        # With --full nobody waits for seconds, and a machine under load is to be judged as well.
+        # With --full nobody is in a hurry, and a machine under load should be judged as well.
         limit = FULL_SECONDS if context.level is Level.FULL else check.limit_seconds
         left = begun + limit - time.monotonic()
         try:
@@ -66,7 +66,7 @@ def _at_once(checks: Iterable[Check[Any]], context: Context) -> dict[str, tuple[
 
 
 def run_check(check: Check[Any], context: Context) -> tuple[Finding, ...]:
-    """Return the findings of one check; whatever it raises is one of UNKNOWN."""
+    """Return the findings of one check; if it raises, that is an UNKNOWN."""
     try:
         return tuple(check.judge(check.look(context)))
     except CannotTell as error:

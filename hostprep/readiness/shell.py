@@ -1,4 +1,4 @@
-"""Words for a shell, so that a remedy can be pasted whatever a path is called."""
+"""Quoting for a shell, so that a remedy can be pasted whatever the names of paths are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 
 
 def quote(word: str) -> str:
-    """Return ``word`` as one word of bash; what cannot be shown becomes escapes in ``$'...'``."""
+    """Return ``word`` as one bash word; unprintable characters become escapes in ``$'...'``."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = "".join(

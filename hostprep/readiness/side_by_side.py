@@ -1,7 +1,7 @@
-"""Many questions at the same time; one after the other where there may be no further thread.
+"""Many questions at the same time, or one after the other if no more threads can be started.
 
-A limit on processes (``ulimit -u``, pids.max) counts threads too, and one on the address space
-leaves no room for their stacks: no reason to know nothing of a host.
+A limit on processes (``ulimit -u``, pids.max) also counts threads, and one on the address space may
+leave no room for their stacks. That is no reason to report nothing about a host.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def at_once(question: Callable[[Item], Answer], items: Sequence[Item]) -> tuple[
     try:
         with ThreadPoolExecutor(min(len(items), _MOST_AT_ONCE)) as pool:
             return tuple(pool.map(question, items))
-    except RuntimeError:  # of a thread that cannot be started; of a question, it comes again
+    except RuntimeError:  # if a question raised it, it will raise it again below
         return tuple(map(question, items))
 
 
 def begin(work: Callable[[], None], *, name: str) -> None:
-    """Do ``work`` in a thread that does not keep the command from ending, or else here and now."""
+    """Do ``work`` in a thread that does not keep the command from ending, or else right here."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""The space of a file system, plain enough to be asked for in a child: it may hang."""
+"""The space of a file system, as plain data, because it is read in a child that may hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hostprep.dataclass import dataclass
 class Space:
     """A file system by statvfs(2), in bytes and counts.
 
-    ``size_bytes`` or ``inodes`` of 0: it has no such limit, as a tmpfs with size=0 or nr_inodes=0.
+    ``size_bytes`` or ``inodes`` is 0 if there is no such limit, as in a tmpfs with size=0 or
+    nr_inodes=0.
     """
 
     size_bytes: int
@@ -22,7 +23,7 @@ class Space:
 
 
 def space_of(path: str) -> dict[str, int]:
-    """Return the fields of ``Space`` for the file system of ``path``; OSError where it is gone."""
+    """Return the fields of ``Space`` for the file system of ``path``; OSError if it is gone."""
     found = os.statvfs(path)
     return asdict(
         Space(

@@ -1,4 +1,4 @@
-"""How the boot service of a data set is doing, as one answer."""
+"""The state of a data set's boot service, as one answer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from hostprep.readiness.context import Context
 class BootService:
     """A boot service: its unit file, its boot record, and what keeps it from staging.
 
-    ``systemd``: that runs here. ``installed``, ``enabled`` and ``masked`` are the unit file's.
-    ``state`` is a ``converging.boot_state.Stage``, None without a boot record, and ``hint`` what
-    helps where it is not well. ``source`` and ``target`` are the boot record's, without symlinks.
+    ``systemd``: systemd runs here. ``installed``, ``enabled`` and ``masked`` describe the unit
+    file. ``state`` is a ``converging.boot_state.Stage``, None without a boot record, and ``hint``
+    says what helps if it is not well. ``source`` and ``target`` are from the boot record, without
+    symlinks.
 
-    ``lost_program`` is what it runs, where that is not there, and ``lost_in`` the drop-in that
-    names it, if one does. ``overridden_by`` is a drop-in that has it do something else than stage;
-    ``edited``: its own lines do. ``ours``: hostprep wrote it. ``hindered_by`` is a setting with
-    which it cannot stage, or may be passed over (``User=alice``), and ``hindered_in`` the drop-in
-    that has it, None for the unit. ``held``: that is a condition which was there already when
-    systemd last looked at it in this boot, and held.
+    ``lost_program`` is the program that it runs, if that does not exist, and ``lost_in`` the
+    drop-in that names the program, if one does. ``overridden_by`` is a drop-in that makes it do
+    something else than stage; ``edited``: its own lines do. ``ours``: hostprep wrote it.
+    ``hindered_by`` is a setting with which it cannot stage or may be skipped (``User=alice``), and
+    ``hindered_in`` the drop-in that has the setting, None for the unit itself. ``held``: the
+    setting is a condition that already existed, and held, when systemd last checked it in this
+    boot.
     """
 
     unit: str
@@ -47,7 +49,7 @@ class BootService:
 
 
 def ask_boot(context: Context, name: str) -> BootService:
-    """Return how the service that stages ``name`` at boot is doing."""
+    """Return the state of the service that stages ``name`` at boot."""
     from hostprep.converging.boot_links import link_of
     from hostprep.converging.boot_record import load_boot_record, unit_name
     from hostprep.converging.boot_state import boot_state
@@ -69,7 +71,7 @@ def ask_boot(context: Context, name: str) -> BootService:
             "enabled": link_of(unit_dir(), unit).is_symlink(),
             "state": None if state is None else state.stage.value,
             "reason": "" if state is None else state.reason,
-            # It is a link to /dev/null, which is there and is no file.
+            # A masked unit is a link to /dev/null, which exists but is not a regular file.
             "masked": os.path.realpath(unit_dir() / unit) == os.devnull,
             "hint": None if state is None else state.hint,
             "source": None if record is None else record.source,
@@ -81,7 +83,7 @@ def ask_boot(context: Context, name: str) -> BootService:
 
 
 def _held(unit: Path) -> bool:
-    """Whether a unit's conditions held when systemd last looked, and are no newer than that."""
+    """Whether a unit's conditions held when systemd last checked, and have not changed since."""
     from hostprep.system.systemd import show_unit
     from hostprep.system.unit_commands import unit_files
 
@@ -89,19 +91,20 @@ def _held(unit: Path) -> bool:
     shown = show_unit(unit.name, (looked_at, *results))
     if any(shown.get(each) != "yes" for each in results) or not shown.get(looked_at, "").isdigit():
         return False
-    # systemd's clock stood still while the machine was suspended, which may have been since then.
-    # Both clocks at once: what passes between them would count as before systemd looked.
+    # systemd's timestamp is of a clock that stops during suspend, and the machine may have been
+    # suspended since. Read both clocks at once: time between the two reads would count as before
+    # systemd's check.
     looked = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(shown[looked_at]) / 1e6
     return max(file.stat().st_ctime for file in unit_files(unit)) < looked
 
 
 def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
-    """Return what is wrong with what a unit runs; nothing where it stages, or may."""
+    """Return what is wrong with what a unit runs; nothing if it stages, or may."""
     from hostprep.converging.boot_command import astray, hindrance
     from hostprep.converging.boot_template import is_ours
 
     if not (unit.is_file() and os.access(unit, os.R_OK)):
-        return {}  # drop-ins may be there all the same
+        return {}  # there may be drop-ins all the same
     found = astray(unit, name)
     if found is None:
         setting = hindrance(unit)

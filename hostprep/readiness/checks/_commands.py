@@ -1,4 +1,4 @@
-"""The lines that several remedies have: what cures volumes and data sets, and who uses the host."""
+"""Command lines that several remedies share, for volumes and data sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHO_TAKES_MEMORY = "ps -eo pid,user,rss,args --sort=-rss | head"
 
 
 def mount_line(volume: VolumeSpec) -> str:
-    """Return the line that mounts a volume, or changes it, as the spec wants it at every boot."""
+    """Return the line that mounts or changes a volume as the spec wants it, at every boot too."""
     words = ["hostprep", "mount", volume.path, "--size", volume.size, "--fstab"]
     for option, value in (
         ("--mode", None if volume.mode is None else f"{volume.mode:04o}"),
@@ -33,11 +33,11 @@ def mount_line(volume: VolumeSpec) -> str:
 
 
 def mount_anew_line(volume: VolumeSpec, context: Context, mounted: LiveVolume | None = None) -> str:
-    """Return the line that mounts a volume where none is, or where it was unmounted first.
+    """Return the line that mounts a volume where none is mounted, or none any more.
 
-    Of mode, owner and huge pages that the spec leaves open it names what the line in fstab says,
-    or where there is none what is ``mounted``: `hostprep mount` knows neither then. What that gives
-    by itself is left out.
+    It names a mode, owner and huge pages that the spec leaves open as the line in fstab has them,
+    or, without one, as they are ``mounted``: `hostprep mount` could not know either by then. What
+    equals a default is left out.
     """
     kept = _in_fstab(volume, context)
     if kept is None and mounted is not None:
@@ -58,14 +58,14 @@ def mount_anew_line(volume: VolumeSpec, context: Context, mounted: LiveVolume | 
 def _in_fstab(volume: VolumeSpec, context: Context) -> tuple[int, str, str] | None:
     try:
         lines = [each for each in context.fstab if each.simple_target == volume.path]
-    except OSError:  # HP004 says so
+    except OSError:  # HP004 reports it
         return None
     options = next((each.options for each in lines if each.is_ours), None)
     if options is None:
         return None
     said, given = parse_options(options), dict(each.partition("=")[::2] for each in options)
     mode = said.mode if "mode" in given and said.mode >= 0 else DEFAULT_MODE
-    # A name as it stands there: whose it is, whoever runs the line is told.
+    # A name stays as it is written: whoever runs the line learns whether it exists.
     owner = f"{given.get('uid') or 0}:{given.get('gid') or 0}"
     return mode, owner, said.huge if said.huge in {*Huge} else Huge.WITHIN_SIZE
 
@@ -77,7 +77,7 @@ def stage_line(dataset: DatasetSpec, spec: Spec, *options: str) -> str:
 
 
 def stage_again_line(record: Record, live: LiveVolume | None, *options: str) -> str | None:
-    """Return the same for one on record alone; None where its volume has no size that is known."""
+    """Return the same for a data set only on record; None if its volume's size is not known."""
     if record.volume is not None and (live is None or not live.size_bytes):
         return None
     size = None if live is None else str(live.size_bytes)
@@ -85,9 +85,9 @@ def stage_again_line(record: Record, live: LiveVolume | None, *options: str) -> 
 
 
 def aside_line(path: str) -> str:
-    """Return the line that moves what lies at ``path`` aside, to a name that ends in ``.old``."""
-    # With -T it does not end up in a folder that has this name already, as after the last time:
-    # that one is given a number.
+    """Return the line that renames whatever is at ``path`` to a name that ends in ``.old``."""
+    # -T does not move it into a folder that already has the new name, for instance from the last
+    # time; that folder gets a number.
     return _line("mv", "-T", "--backup=numbered", path, f"{path}.old")
 
 

@@ -1,4 +1,4 @@
-"""The data sets that checks judge: the spec's, and others that are on record and there."""
+"""The data sets that checks judge: the spec's, and others that are on record and present."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hostprep.system.typed_json import from_json
 
 Found = TypeVar("Found", Inspected, ReadThrough)
 
-# A quick check has 2.5 s: what is left by the question whether the source answers.
+# A quick check has 2.5 s; asking whether the source answers takes the rest.
 COMPARE_SECONDS = {Level.QUICK: 0.7, Level.FULL: 30.0}
 _OVERHEAD_SECONDS = {Level.QUICK: 0.5, Level.FULL: 10.0}
 
@@ -34,15 +34,15 @@ _NOT_ASKED = Origin("not asked")
 
 @dataclass(frozen=True, slots=True)
 class JudgedDataset:
-    """A data set. ``state`` is a ``DatasetStatus``'s, or ``never`` where none is on record.
+    """A data set. ``state`` is a ``DatasetStatus``'s, or ``never`` if none is on record.
 
-    It is ``damaged`` where its record cannot be read: ``_records`` tells of those.
+    It is ``damaged`` if its record cannot be read: ``_records`` reports those.
 
-    ``in_spec`` ones are wanted; others are only judged for what they are. ``lost_volume`` is its
-    volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
-    not known. ``origin`` is how its source answers. ``in_the_way`` is what helps where something is
-    mounted over it, or in it: a run refuses to stage there. ``shares_name``: the spec stages others
-    of this name elsewhere. ``too_little`` is as of a ``JudgedVolume``, of its volume.
+    ``in_spec`` ones are wanted; others are only judged as they are. ``lost_volume`` is its volume
+    if that is not mounted. ``stage`` is the line that stages it, None if its size is not known.
+    ``origin`` is how its source answers. ``in_the_way`` says what helps if something is mounted
+    over it or in it, because then staging is refused. ``shares_name``: the spec stages others of
+    this name elsewhere. ``too_little`` is that of its volume, see ``JudgedVolume``.
     """
 
     name: str
@@ -62,22 +62,22 @@ class JudgedDataset:
 
     @property
     def subject(self) -> str:
-        """What names it among all."""
+        """What identifies it among all data sets."""
         return self.name if self.in_spec and not self.shares_name else self.target
 
     @property
     def is_there(self) -> bool:
-        """Whether it is published on its target."""
+        """Whether it is published at its target."""
         return self.state in ("staged", "partial")
 
     def staging(self, hint: str | None = None, option: str | None = None) -> Remedy:
-        """Return how to stage it; only from a source that holds something, to be staged."""
+        """Return how to stage it, provided that its source has something to stage."""
         if self.in_the_way is not None:
             return Remedy((), self.in_the_way)
         if self.origin.state != "fine":
             return Remedy((), f"its source {self.source} cannot be staged from now (HP014)")
         if self.too_little is not None:
-            # No commands: with them it would be staged anew, and what is there be taken away first.
+            # No commands: they would first remove the copy that is there, to stage it anew.
             return Remedy((), freeing_memory(self.too_little).hint)
         if self.stage is None:
             return Remedy((), f"stage {self.source} again, into a volume that is large enough")
@@ -86,9 +86,9 @@ class JudgedDataset:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """Why a data set was not held against its manifest, as a sentence.
+    """Why a data set was not compared with its manifest, as a sentence.
 
-    ``damaged``: that is missing or has lost lines; ``closed``: it is not for this user.
+    ``damaged``: the manifest is missing or has lost lines; ``closed``: this user may not read it.
     """
 
     why: str
@@ -98,7 +98,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A data set and what a comparison found of it; None: it was not to be compared."""
+    """A data set and what comparing it found; None: it was not to be compared."""
 
     dataset: JudgedDataset
     found: Inspected | Unanswered | None
@@ -107,7 +107,7 @@ class Compared:
 def judged_datasets(context: Context) -> tuple[JudgedDataset, ...]:
     """Return the data sets of the spec, then those on record that it does not name.
 
-    Sources are asked all at the same time: several that hang take no longer than one.
+    All sources are asked at the same time, so several that hang take no longer than one.
     """
     known = {status.record.target: status for status in context.datasets}
     damaged = {each.target: each for each in look_at_damaged(context)}
@@ -121,8 +121,8 @@ def judged_datasets(context: Context) -> tuple[JudgedDataset, ...]:
             way, record = ways.get(wanted.to), damaged.get(wanted.target)
             looks.append(_wanted(context, spec, wanted, status, record, way))
     for status in known.values():
-        # What was staged by hand, and went with a reboot or its volume, or is locked while its user
-        # is logged out, nobody has asked for.
+        # Nobody asked for a data set that was staged by hand and is gone after a reboot or with
+        # its volume, or is locked while its user is logged out.
         away = status.state == "missing" or (status.hint or "").startswith(UNLOCK)
         if spec is None or not away:
             looks.append(_found(context, status))
@@ -138,9 +138,9 @@ def _wanted(
     damaged: DamagedRecord | None,
     way: Way | None,
 ) -> JudgedDataset:
-    """Return a data set of the spec; ``status`` is of its record, where that can be read.
+    """Return a data set of the spec; ``status`` is of its record, if that can be read.
 
-    ``way`` is where its `to:` leads: on record is the path without symlinks.
+    ``way`` is where its `to:` leads, because records have the path without symlinks.
     """
     lost = wanted.volume is not None and context.live(wanted.volume) is None
     volume = next((each for each in spec.volumes if each.path == wanted.volume), None)
@@ -171,7 +171,7 @@ def _wanted(
 
 
 def _found(context: Context, status: DatasetStatus) -> JudgedDataset:
-    """Return a data set that is on record alone."""
+    """Return a data set that is only on record."""
     record = status.record
     live = None if record.volume is None else context.live(record.volume)
     return JudgedDataset(
@@ -191,14 +191,14 @@ def _found(context: Context, status: DatasetStatus) -> JudgedDataset:
 
 
 def _in_the_way(status: DatasetStatus) -> str | None:
-    """Return what helps where a run refuses; to finish an unstaging is no condition for one."""
+    """Return what helps if staging is refused; an unfinished removal does not prevent it."""
     return None if status.record.phase == "removing" else status.hint
 
 
 def compared(
     context: Context, dataset: JudgedDataset, name: str, inspect: Callable[..., Inspected]
 ) -> Compared:
-    """Ask ``inspect`` of the data set's record, in a child, within the time of the level."""
+    """Run ``inspect`` on the data set's record, in a child, within the time of the level."""
     record, seconds = dataset.record, COMPARE_SECONDS[context.level]
     assert record is not None
     patience = seconds + _OVERHEAD_SECONDS[context.level]
@@ -237,9 +237,9 @@ def ask_by_manifest(
 
 
 def not_compared(dataset: JudgedDataset, found: Unanswered) -> Finding:
-    """Return the finding on a data set that was not held against its manifest.
+    """Return the finding on a data set that was not compared with its manifest.
 
-    Where that is damaged HP011 has the remedy: it is not to be run twice.
+    If the manifest is damaged, this refers to HP011's remedy, so that it is not run twice.
     """
     if found.closed:
         return Finding(Status.SKIP, dataset.subject, f"{found.why}: check as root.")
@@ -253,14 +253,15 @@ def not_compared(dataset: JudgedDataset, found: Unanswered) -> Finding:
 
 
 def staging_anew(dataset: JudgedDataset) -> Remedy:
-    """Return what helps where the manifest is damaged: the copy makes way for another."""
+    """Return the remedy for a damaged manifest: move the copy aside and stage another."""
     return making_way(dataset, f"{NOBODY_KNOWS}, so that nothing can bring it right")
 
 
 def making_way(dataset: JudgedDataset, why: str) -> Remedy:
-    """Return the lines that stage a data set where something lies that no run touches: ``why``.
+    """Return the remedy if something that no run touches is in the place of a data set.
 
-    It is not removed, for others' files may be in it. Where it cannot be staged now, it stays.
+    ``why`` explains it. It is moved aside and not removed, because others' files may be in it; if
+    the data set cannot be staged now, it stays.
     """
     target = dataset.target
     anew = dataset.staging(
@@ -275,7 +276,7 @@ def making_way(dataset: JudgedDataset, why: str) -> Remedy:
 def comparison(
     each: Compared, found: Inspected, wrong: int, message: str, held_against: str, cure: str
 ) -> Finding:
-    """Return the finding where ``wrong`` entries differ; ``cure`` says what staging does then."""
+    """Return the finding of a comparison; ``cure`` says what staging does if entries differ."""
     return Finding(
         Status.FAIL if wrong else Status.PASS,
         each.dataset.subject,

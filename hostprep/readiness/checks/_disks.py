@@ -1,4 +1,4 @@
-"""The storage that checks judge: what is under the spec's sources and targets, or right here."""
+"""The storage that checks judge: under the spec's sources and targets, or else right here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hostprep.readiness.model import CannotTell, Level
 from hostprep.readiness.side_by_side import at_once
 from hostprep.system.typed_json import from_json
 
-# Two such questions, one after the other, have to fit into the time of a quick check.
+# A quick check must have time for two such questions, one after the other.
 _PATIENCE_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
 
 
 class Role(StrEnum):
-    """What a path is for; HERE is where the command was started, and the root, without a spec."""
+    """What a path is for; without a spec, HERE is the current directory and the root."""
 
     SOURCE = "source"
     TARGET = "target"
@@ -31,7 +31,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A path and what it sits on; where that is None, ``problem`` says why."""
+    """A path and the storage that it is on; if that is None, ``problem`` says why."""
 
     path: str
     role: Role
@@ -41,7 +41,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk by the kernel's word, and which of the paths are on it."""
+    """A disk as the kernel describes it, and which of the paths are on it."""
 
     device: Device
     storage_class: StorageClass
@@ -49,7 +49,7 @@ class Disk:
 
 
 def seats(context: Context) -> tuple[Seat, ...]:
-    """Look at all paths at the same time; one that hangs has a problem and no storage."""
+    """Look at all paths at the same time; one that hangs gets a problem and no storage."""
     wanted: dict[str, Role] = {}
     for dataset in context.spec.datasets if context.spec else ():
         wanted.setdefault(dataset.source, Role.SOURCE)
@@ -69,9 +69,9 @@ def _seat(context: Context, path: str, role: Role) -> Seat:
 
 
 def storage_of(context: Context, path: str) -> PathStorage:
-    """Return what ``path`` sits on, or the nearest folder above it that there is.
+    """Return the storage under ``path``, or under the nearest existing folder above it.
 
-    Raises ``CannotTell`` where that does not answer.
+    Raises ``CannotTell`` if that does not answer.
     """
     root = context.root
     found = context.ask(
@@ -84,7 +84,7 @@ def storage_of(context: Context, path: str) -> PathStorage:
 
 
 def file_system_of(context: Context, storage: PathStorage) -> str | None:
-    """Return by what the file system of ``storage`` is known, None where nothing tells."""
+    """Return what identifies the file system of ``storage``, None if nothing does."""
     root = context.root
     try:
         found: str | None = context.ask(
@@ -98,7 +98,7 @@ def file_system_of(context: Context, storage: PathStorage) -> str | None:
 
 
 def is_there(context: Context, path: str) -> bool | None:
-    """Return whether something is at ``path``, be it a broken link; None where nobody can tell."""
+    """Return whether something is at ``path``, even a broken link; None if it cannot be told."""
     below = str(context.root / path.lstrip("/"))
     try:
         return bool(context.ask(f"is {path}", lambda: os.path.lexists(below), below_root=True))
@@ -126,5 +126,5 @@ def disks(seats: tuple[Seat, ...]) -> tuple[Disk, ...]:
 
 
 def no_disk(seats: tuple[Seat, ...]) -> str:
-    """Return the sentence for a SKIP where none of the seats has a disk."""
+    """Return the sentence of the SKIP if none of the seats is on a disk."""
     return f"no disk of this host can be seen under {', '.join(seat.path for seat in seats)}."

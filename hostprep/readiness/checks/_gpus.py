@@ -1,4 +1,4 @@
-"""The GPUs that checks judge, and what is said where there are none."""
+"""The GPUs that checks judge, and the SKIP if there are none."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hostprep.host.gpu_driver import DriverFacts, read_driver
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Measured, Remedy, Status
 
-# More than the driver is given to answer (host.gpu_bounded): what it then says is a verdict, and
-# not that a check hangs.
+# Longer than the driver's own time limit (host.gpu_bounded), so that a driver that hangs is
+# reported as that, and not as a check that hangs.
 DRIVER_SECONDS = 180.0
-# What these are where no GPU is wanted (NVIDIA Container Toolkit; CUDA, and older Slurm).
+# The values of these variables if no GPU is wanted (NVIDIA Container Toolkit; CUDA, older Slurm).
 _NO_DEVICES = {
     "NVIDIA_VISIBLE_DEVICES": ("none", "void"),
     "CUDA_VISIBLE_DEVICES": ("", "-1", "NoDevFiles"),
@@ -22,10 +22,10 @@ _NO_DEVICES = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What NVML says, and the kernel.
+    """What NVML and the kernel say.
 
-    ``visible`` is CUDA_VISIBLE_DEVICES and ``order`` CUDA_DEVICE_ORDER, None where unset.
-    ``withheld`` says who keeps all GPUs from this process on purpose, None where nobody does.
+    ``visible`` is CUDA_VISIBLE_DEVICES and ``order`` CUDA_DEVICE_ORDER, None if unset.
+    ``withheld`` says who keeps all GPUs from this process on purpose, None if nobody does.
     """
 
     nvml: Nvml
@@ -36,7 +36,7 @@ class Facts:
 
     @property
     def no_hardware(self) -> bool:
-        """Return whether nothing speaks of an NVIDIA GPU."""
+        """Return whether there is no sign of an NVIDIA GPU."""
         return not (self.driver.has_gpu or self.driver.module_version or self.nvml.gpus)
 
 
@@ -55,10 +55,10 @@ def look(context: Context) -> Facts:
 
 
 def _withheld(nvml: Nvml, driver: DriverFacts, environ: Mapping[str, str]) -> str | None:
-    """Return who wants this job or container to have no GPU, where it has none.
+    """Return who wants this job or container to have no GPU, if it has none.
 
-    The environment has to say so: a container that was started without ``--gpus`` by mistake, or a
-    user who may not open the nodes, looks the same otherwise.
+    The environment has to say so; otherwise a container that was started without ``--gpus`` by
+    mistake, or a user who may not open the device nodes, would look the same.
     """
     closed = bool(nvml.closed) and not nvml.gpus and not nvml.lost
     not_passed = driver.module_version is not None and not driver.nodes
@@ -74,7 +74,7 @@ def _withheld(nvml: Nvml, driver: DriverFacts, environ: Mapping[str, str]) -> st
 
 
 def for_each(facts: Facts, judge: Callable[[Gpu], Finding]) -> Iterator[Finding]:
-    """Judge each GPU; where there is none to see, one SKIP says why."""
+    """Judge each GPU; if none can be seen, one SKIP says why."""
     if facts.no_hardware:
         yield Finding(Status.SKIP, "GPU", "this host has no NVIDIA GPU.")
     elif not facts.nvml.gpus:
@@ -84,22 +84,22 @@ def for_each(facts: Facts, judge: Callable[[Gpu], Finding]) -> Iterator[Finding]
 
 
 def name(gpu: Gpu) -> str:
-    """Return the subject for a GPU, by NVML's number, which is that of nvidia-smi."""
+    """Return the subject for a GPU, by its number in NVML and nvidia-smi."""
     return f"GPU {gpu.index}"
 
 
 def is_at(gpu: Gpu, address: str) -> bool:
-    """Return whether a GPU is at a PCI address of sysfs; NVML's domain has more digits."""
+    """Return whether a GPU has this sysfs PCI address; NVML's domain has more digits."""
     return (gpu.pci_bus_id or "").endswith(address)
 
 
 def says_something(gpu: Gpu) -> bool:
-    """Return whether NVML tells the state of a GPU at all; of a lost one it tells nothing."""
+    """Return whether NVML reports any state of a GPU; it reports none of a lost one."""
     return gpu.total_bytes is not None or gpu.utilisation_percent is not None
 
 
 def not_told(gpu: Gpu, what: str, section: str) -> Finding:
-    """Return the UNKNOWN for what NVML does not say of a GPU."""
+    """Return the UNKNOWN for something that NVML does not report of a GPU."""
     return Finding(
         Status.UNKNOWN,
         name(gpu),

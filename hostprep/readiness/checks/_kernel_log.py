@@ -10,7 +10,7 @@ from hostprep.host.reading import first_number
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, NotInstalled
 
-# What the kernel says first: where this line still is, nothing was dropped since.
+# The kernel's first line: if it is still there, nothing has been dropped since boot.
 _FIRST = "Linux version"
 _WHOLE = re.compile(rf"^(?:\[[^]]*\] ?)*{_FIRST} ", re.M)
 _BEGINS_AT_SECONDS = re.compile(r"\[\s*(\d+\.\d+)\]")
@@ -22,8 +22,8 @@ _WANTED_FOR = "read the kernel's log"
 class KernelLog:
     """The texts of the log, which overlap. ``whole``: one of them reaches back to the boot.
 
-    Where none does, the ring buffer reaches back by ``reach_seconds``, None where that is not
-    known. ``closed``: the ring buffer is not for this user or container, and the journal neither.
+    Otherwise the ring buffer reaches back by ``reach_seconds``, None if that is not known.
+    ``closed``: this user or container may read neither the ring buffer nor the journal.
     """
 
     texts: tuple[str, ...]
@@ -33,10 +33,11 @@ class KernelLog:
 
 
 def read_kernel_log(context: Context, wanted: str) -> KernelLog:
-    """Read the ring buffer, and where that was overwritten or is closed, the journal.
+    """Read the ring buffer, and if that was overwritten or may not be read, the journal.
 
-    ``wanted`` is a regular expression for what is asked of the journal. Raises ``CannotTell`` where
-    the journal is not whole, and the ring buffer gives another error than that it is closed.
+    ``wanted`` is a regular expression for what is searched in the journal. Raises ``CannotTell`` if
+    the journal is not whole and reading the ring buffer failed for another reason than a lack of
+    rights.
     """
     ring, trouble = _ring(context)
     if ring is not None and _WHOLE.search(ring):
@@ -53,7 +54,7 @@ def read_kernel_log(context: Context, wanted: str) -> KernelLog:
 
 
 def _ring(context: Context) -> tuple[str | None, str | None]:
-    """Return what dmesg prints, None where that is not for us; then what else went wrong."""
+    """Return the output of dmesg, None if we may not read it; then any other error."""
     try:
         done = context.command(("dmesg",), wanted_for=_WANTED_FOR, package="util-linux")
     except NotInstalled:
@@ -68,10 +69,10 @@ def _ring(context: Context) -> tuple[str | None, str | None]:
 
 
 def _journal(context: Context, wanted: str) -> str:
-    """Return what the journal has of it, and the kernel's first line; "" where none can be read.
+    """Return the wanted lines of the journal and the kernel's first; "" if it cannot be read.
 
-    To users who may not see the system's journal it shows their own alone. So that nothing is
-    found proves nothing; only the kernel's first line does.
+    Users who may not see the system's journal see only their own. Therefore finding nothing proves
+    nothing, unless the kernel's first line is there.
     """
     line = ("journalctl", "--dmesg", "--boot", "--output=cat", f"--grep={wanted}|^{_FIRST}")
     try:

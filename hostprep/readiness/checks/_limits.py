@@ -1,4 +1,4 @@
-"""What this shell, and all that is started from it, may take: /proc/self/limits (getrlimit(2))."""
+"""Limits of this shell and of everything started from it: /proc/self/limits (getrlimit(2))."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _FOR_ALL = "for all: {} or limits.conf(5)"
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The limit in force and the one up to which it may be raised; None is unlimited."""
+    """The limit in force, and the maximum to which it may be raised; None is unlimited."""
 
     soft: int | None
     hard: int | None
 
     def allows(self, wanted: int) -> bool:
-        """Whether so much may be taken."""
+        """Whether the limit in force allows this many."""
         return self.soft is None or self.soft >= wanted
 
     def can_be(self, wanted: int) -> bool:
-        """Whether an ordinary user may raise it so far."""
+        """Whether an ordinary user may raise the limit this far."""
         return self.hard is None or self.hard >= wanted
 
     @property
@@ -32,16 +32,16 @@ class Limit:
 
 
 def raising(limit: Limit, option: str, wanted: int | None, service: str) -> Remedy:
-    """Return what raises a limit of the shell to ``wanted``, None for unlimited.
+    """Return the remedy that raises a limit of the shell to ``wanted``, None for unlimited.
 
-    ``option`` is that of ulimit, ``service`` the setting of a systemd unit.
+    ``option`` is an option of ulimit, ``service`` the setting of a systemd unit.
     """
     number = "unlimited" if wanted is None else str(wanted)
     reachable = limit.hard is None or (wanted is not None and limit.can_be(wanted))
     if not reachable:
         hint = f"it takes root to raise the hard limit; {_FOR_ALL.format(service)}"
         return Remedy((f"ulimit -{option} {number}",), hint)
-    # Without -S the hard limit would come down to it as well, and never up again in that shell.
+    # Without -S the hard limit would be lowered too, and could not be raised again in that shell.
     hint = f"in the shell that starts the training; {_FOR_ALL.format(service)}"
     return Remedy((f"ulimit -S -{option} {number}",), hint)
 

@@ -13,7 +13,7 @@ from hostprep.units import format_rate
 
 
 def required(context: Context) -> tuple[tuple[DatasetSpec, RequirementSpec], ...]:
-    """Return the spec's requirements with their data sets: all of the name, in their order."""
+    """Return the spec's requirements with their data sets: all of that name, in their order."""
     if context.spec is None:
         return ()
     return tuple(
@@ -25,7 +25,7 @@ def required(context: Context) -> tuple[tuple[DatasetSpec, RequirementSpec], ...
 
 
 def need_of(requirement: RequirementSpec) -> Need:
-    """Return a requirement as the probe takes it."""
+    """Return a requirement in the form that the probe takes."""
     return Need(
         say(requirement), requirement.samples_per_second, requirement.bytes_per_second, "the spec"
     )
@@ -44,7 +44,7 @@ def say(requirement: RequirementSpec) -> str:
 def probe_line(path: str, requirement: RequirementSpec) -> str:
     """Return the command that measures a path against a requirement."""
     if requirement.samples_per_second is not None:
-        # As --need takes it: every digit, and no exponent.
+        # In the form that --need takes: every digit, and no exponent.
         rate = f"{Decimal(repr(requirement.samples_per_second)).normalize():f}"
     else:
         number, units = math.ceil((requirement.bytes_per_second or 0) / 1000), ["kB", "MB", "GB"]

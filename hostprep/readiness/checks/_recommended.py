@@ -1,4 +1,4 @@
-"""What the last recommended loader takes, as `hostprep recommend` kept it."""
+"""What the last recommended loader uses, as `hostprep recommend` recorded it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hostprep.readiness.context import Context
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """Each is None where nothing is kept, or something else than a number, as of a damaged file.
+    """Each is None if it was not recorded, or is not a number, for instance in a damaged file.
 
-    ``workers`` are those of one rank, ``tensors`` how many a batch was seen to have.
+    ``workers`` is for one rank, ``tensors`` how many tensors a batch had.
     """
 
     workers: int | None

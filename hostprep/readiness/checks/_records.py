@@ -1,4 +1,4 @@
-"""Records of data sets that cannot be read: whose they are, and what helps."""
+"""Records of data sets that cannot be read: which data set they are of, and what helps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NONE_KNOWN = "no data set is in the spec, and none is on record."
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A record that cannot be read, so that what it is of may be there, whole, or neither.
+    """A record that cannot be read; its data set may be complete, incomplete, or not there.
 
-    ``target`` is that of the spec's data set which it is of, None where it is of none of them.
-    ``subject`` is then that data set's name, else the name of the record's folder.
+    ``target`` is that of the spec's data set to which the record belongs, None if it belongs to
+    none of them. ``subject`` is that data set's name, or else the name of the record's folder.
     """
 
     subject: str
@@ -31,11 +31,11 @@ class DamagedRecord:
 
 
 def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
-    """Return what is wrong with the records that cannot be read, none where all can."""
+    """Return what is wrong with each record that cannot be read."""
     damaged = context.damaged
     if not damaged:
         return ()
-    known = {status.record.target for status in context.datasets}  # of the machine's, or one's own
+    known = {status.record.target for status in context.datasets}  # the machine's, or the user's own
     datasets = context.spec.datasets if context.spec else ()
     targets = targets_of(context, datasets)
     wanted = {
@@ -64,7 +64,7 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
 def not_judged(
     found: Sized, damaged: tuple[DamagedRecord, ...], none: str = "no data set is staged here."
 ) -> Iterator[Finding]:
-    """Yield the UNKNOWN for each damaged record, or the SKIP that there is nothing at all."""
+    """Yield the UNKNOWN for each damaged record, or a SKIP if there is nothing to judge at all."""
     if not (found or damaged):
         yield Finding(Status.SKIP, "data sets", none)
     for each in damaged:
@@ -77,7 +77,7 @@ def not_judged(
 
 
 def targets_of(context: Context, wanted: Collection[DatasetSpec]) -> dict[str, tuple[str, ...]]:
-    """Return by target the paths under which each may be on record: that, and without symlinks."""
+    """Return by target the paths under which it may be on record: as is and without symlinks."""
     by_to = ways_of(context, wanted)
     found = {}
     for each in wanted:

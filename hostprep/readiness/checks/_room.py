@@ -1,4 +1,4 @@
-"""The file systems that must have room: the spec's `to:` targets, and hostprep's own records."""
+"""The file systems that need room: those of the spec's `to:` targets and hostprep's records."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hostprep.readiness.model import Finding, Measured, Remedy, Status
 from hostprep.readiness.shell import quote
 from hostprep.readiness.space import Space
 
-# Meta's GCM health checks: a disk's use.
+# Meta's GCM health checks, for disk usage.
 _WARN_SHARE, _FAIL_SHARE = 0.80, 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A file system by its mount point, what of it is wanted, and its space; None: ``problem``.
+    """A file system by its mount point, the paths on it, and its space, or else a ``problem``.
 
-    ``staged_to``: there are targets of data sets on it, and not hostprep's records alone.
-    ``read_only``: whatever is free, nothing can be written.
+    ``staged_to``: targets of data sets are on it, and not just hostprep's records.
+    ``read_only``: nothing can be written, however much is free.
     """
 
     mount_point: str
@@ -34,17 +34,17 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One room a file system."""
+    """One room for each file system."""
 
     rooms: tuple[Room, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What is counted, how a number of it is said, and how much free of it calms a high share.
+    """The quantity to judge, how to write it, and how much free of it makes a high share harmless.
 
-    Records are small, so on a file system that has nothing but them ``little_for_records`` is it.
-    ``counts`` takes what there is and what is free of it.
+    Records are small, so ``little_for_records`` applies to a file system with nothing but them.
+    ``counts`` returns the total and what is free of it.
     """
 
     unit: str
@@ -77,9 +77,9 @@ def look(context: Context) -> Facts:
 
 
 def judge_room(room: Room, scale: Scale) -> Finding:
-    """Judge a file system that can be written."""
+    """Judge a file system that is writable."""
     if room.space is None:
-        # A target that does not answer is HP040's to tell; here there is nothing to count.
+        # HP040 reports a target that does not answer; here there is nothing to judge.
         return Finding(Status.SKIP, room.mount_point, f"{room.problem}")
     total, free = scale.counts(room.space)
     if total == 0:
@@ -102,7 +102,7 @@ def judge_room(room: Room, scale: Scale) -> Finding:
         f"{1 - _WARN_SHARE:.0%} or {say(scale.ample)}{noun} free",
         f"Meta GCM's health checks ({_WARN_SHARE:.0%} and {_FAIL_SHARE:.0%} used); the amount is"
         " hostprep's, for large disks",
-        # Of a small file system the share is less, and what is below that warns.
+        # On a small file system the share is the smaller amount; below it, the check warns.
         min(scale.ample, round(total * (1 - _WARN_SHARE))),
         None if status is Status.PASS else scale.remedy(quote(point)),
     )

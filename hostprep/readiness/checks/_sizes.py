@@ -1,4 +1,4 @@
-"""What size a volume of the spec is to have here, and whether the memory suffices for it."""
+"""Which size a volume of the spec should have here, and whether there is enough memory for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostprep.volumes.settings import default_inodes, is_same_share
 
 
 def is_limited(volume: VolumeSpec, context: Context) -> bool:
-    """Whether its size is a percentage, and a cgroup limits this process, as far as can be told."""
+    """Whether its size is a percentage and a cgroup, as far as known, limits this process."""
     try:
         return is_share(volume) and context.headroom.machine is not None
     except HostprepError:
@@ -23,22 +23,22 @@ def is_limited(volume: VolumeSpec, context: Context) -> bool:
 
 
 def is_share(volume: VolumeSpec) -> bool:
-    """Whether its size is a percentage: no other one asks for the memory."""
+    """Whether its size is a percentage: only then does it depend on the memory."""
     return volume.size.endswith("%")
 
 
 def too_little_memory(volume: VolumeSpec, context: Context, *, anew: bool = False) -> str | None:
-    """Return the sum by which `hostprep mount` of it alone would be refused now.
+    """Return the calculation by which `hostprep mount` of it alone would be refused now.
 
-    ``anew``: after it was emptied and unmounted. None where it would not be, or where that cannot
-    be reckoned: who tries it is told.
+    ``anew``: after emptying and unmounting it. None if it would not be refused, or if that cannot
+    be calculated; then whoever tries it gets the error.
     """
     try:
         headroom, live = context.headroom, context.live(volume.path)
         others = [each.live for each in context.volumes if each.live and each.path != volume.path]
     except HostprepError:
         return None
-    if context.euid != 0:  # it is root who mounts, outside of this job
+    if context.euid != 0:  # root will mount it, outside of this job
         headroom = headroom.machine or headroom
     available_bytes = headroom.available_bytes
     size_bytes = volume.size_bytes(headroom.ram_bytes)
@@ -59,7 +59,7 @@ def too_little_memory(volume: VolumeSpec, context: Context, *, anew: bool = Fals
 
 
 def _growth_bytes(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) -> int:
-    """Return what it may yet take once it is as wanted; 0 where it gets no more than it has."""
+    """Return how much it may still grow once it is as wanted; 0 if it gets no more than it has."""
     inodes = volume.inodes or default_inodes(size_bytes)
     if live is None:
         return size_bytes + inodes * INODE_BYTES
@@ -71,9 +71,9 @@ def _growth_bytes(volume: VolumeSpec, size_bytes: int, live: LiveVolume | None) 
 
 
 def ram_for(options: Sequence[str], context: Context) -> int | None:
-    """Return what "size=50%" in fstab is half of, None where nothing there is a percentage.
+    """Return the RAM that "size=50%" in fstab refers to, None if no option has a percentage.
 
-    The kernel takes the machine's RAM, whoever mounts it.
+    The kernel uses the machine's RAM, whoever mounts it.
     """
     if not any(option.startswith("size=") and option.endswith("%") for option in options):
         return None
@@ -85,9 +85,9 @@ def wanted_bytes(
 ) -> int:
     """Return the wanted size; a percentage is of the machine's RAM.
 
-    `hostprep apply` takes it of the cgroup's limit, where there is one. A job that is limited finds
-    what apply mounted outside of it, and who is in a container what it mounted in there: where the
-    volume has the size by the limit, that one is wanted.
+    `hostprep apply` takes it of the cgroup's limit if there is one. A limited job sees volumes that
+    apply mounted outside of the job; in a container one sees those that apply mounted inside. So if
+    the volume has the size by the limit, that is the wanted one.
     """
     if not is_share(volume):
         return volume.size_bytes(0)
@@ -99,12 +99,12 @@ def wanted_bytes(
 
 
 def is_wanted_size(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bool:
-    """Whether a size is the wanted one: to the page or, of a percentage, nearly."""
+    """Whether a size is the wanted one: to the page, or approximately for a percentage."""
     if is_share(volume):
         return is_same_share(size_bytes, wanted_bytes)
     return is_same_size(size_bytes, wanted_bytes)
 
 
 def is_same_size(size_bytes: int, other_bytes: int) -> bool:
-    """Whether two sizes are the same but for whole pages, which have 64 KiB at most."""
+    """Whether two sizes are equal when rounded to whole pages, which have 64 KiB at most."""
     return abs(size_bytes - other_bytes) < 64 * KIB

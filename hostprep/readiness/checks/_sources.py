@@ -1,4 +1,4 @@
-"""Whether what a spec names answers, and where it leads, asked in a child that may be left."""
+"""Whether the paths of a spec answer, and where they lead, asked in a child that may hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Level
 from hostprep.system.following import followed
 
-# Of the 2.5 s of a quick check; comparing takes the rest.
+# A quick check has 2.5 s; comparing takes the rest.
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
 _WAY_SECONDS = {Level.QUICK: 0.8, Level.FULL: 10.0}
 
@@ -21,8 +21,8 @@ _WAY_SECONDS = {Level.QUICK: 0.8, Level.FULL: 10.0}
 class Origin:
     """How a source answers: fine, empty, missing, no_directory, locked, denied, failing or hangs.
 
-    ``why`` says what is wrong with it, and ``cure`` what helps where it is locked; ``real`` is its
-    path without symlinks, None if it hangs.
+    ``why`` says what is wrong, and ``cure`` what helps if it is locked; ``real`` is its path
+    without symlinks, None if it hangs.
     """
 
     state: str
@@ -32,7 +32,7 @@ class Origin:
 
 
 def ask_source(context: Context, source: str) -> Origin:
-    """Return how a source answers, in a child that is left behind where it hangs."""
+    """Return how a source answers, asked in a child that is abandoned if it hangs."""
 
     def question() -> dict[str, Any]:
         try:
@@ -62,9 +62,9 @@ def ask_source(context: Context, source: str) -> Origin:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where a path leads: ``real`` is it without symlinks, None where it does not answer: ``why``.
+    """Where a path leads: ``real`` is it without symlinks, None if it does not answer (``why``).
 
-    ``closed`` is the directory for which this user cannot tell, None where it can be told.
+    ``closed`` is the directory that keeps this user from finding out, None if there is none.
     """
 
     real: str | None
@@ -73,7 +73,7 @@ class Way:
 
 
 def ask_way(context: Context, path: str) -> Way:
-    """Return where a target's directory leads, in a child that is left behind where it hangs."""
+    """Return where a target's directory leads, asked in a child that is abandoned if it hangs."""
     root = context.root
 
     def question() -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""The volumes that checks judge: the spec's, as they are mounted and as fstab has them."""
+"""The volumes that checks judge: the spec's, as they are mounted and as they are in fstab."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage
 
 @dataclass(frozen=True, slots=True)
 class JudgedVolume:
-    """A volume of the spec. ``size_bytes`` is the wanted size, a percentage worked out.
+    """A volume of the spec. ``size_bytes`` is the wanted size, calculated if it is a percentage.
 
-    ``limited``: the wanted size is a percentage, and a cgroup limits this process: what is mounted
-    from here has a percentage of that limit.
-    ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it;
-    ``no_mode``: that names no mode.
-    ``foreign``: what is mounted there is not hostprep's, which leaves it as it is.
-    ``owner`` of None: the spec does not say, or it was not asked for (``with_owners``), or this
-    host knows none of that name: ``no_owner`` says so then.
-    ``spoiled``: what its line says, or lacks, by which a boot does without it, or is stopped,
-    whatever the spec wants.
-    ``too_little``: the memory does not suffice for it as the spec wants it, and by what sum.
+    ``limited``: the wanted size is a percentage and a cgroup limits this process, so a volume
+    mounted from here would get a percentage of that limit.
+    ``live`` is None if no tmpfs is mounted there. ``line`` is None if fstab has no line of ours for
+    it; ``no_mode``: that line has no mode.
+    ``foreign``: what is mounted there is not hostprep's, and hostprep leaves it alone.
+    ``owner`` is None if the spec does not name one, or it was not looked up (``with_owners``), or
+    this host does not know the name, in which case ``no_owner`` says so.
+    ``spoiled``: what its line says, or lacks, so that it is not mounted at boot, or stops the boot,
+    or is useless, whatever the spec wants.
+    ``too_little``: why there is not enough memory for it as the spec wants it, as a calculation.
     """
 
     spec: VolumeSpec
@@ -58,9 +58,9 @@ class JudgedVolume:
 
     @property
     def wanted(self) -> VolumeSpec:
-        """The spec of it, completed from its line in fstab, owner in numbers.
+        """Its spec, completed from its line in fstab, with the owner as numbers.
 
-        Without an owner where this host does not know the spec's: the line's is another then.
+        Without an owner if this host does not know the spec's, because the line's is another one.
         """
         spec, owner = self._by_line(), self.spec.owner
         if owner is not None:
@@ -70,9 +70,10 @@ class JudgedVolume:
 
     @property
     def undrifted(self) -> VolumeSpec:
-        """The spec, and as in its line in fstab what it leaves open and is mounted otherwise.
+        """The spec; where it leaves open what is mounted differently, the values of the fstab line.
 
-        The line follows what is mounted where `hostprep mount` is not told: a `chmod` by hand too.
+        If `hostprep mount` is given no value, the line follows what is mounted, a `chmod` by hand
+        included.
         """
         spec, live, line = self.spec, self.live, self._by_line()
         if live is None:
@@ -85,7 +86,7 @@ class JudgedVolume:
         )
 
     def _by_line(self) -> VolumeSpec:
-        """Return the spec, with its line's mode, owner and huge pages where it leaves them open."""
+        """Return the spec; mode, owner and huge pages that it leaves open are the line's."""
         spec, line = self.spec, self.line
         if line is None:
             return replace(spec, owner=None if self.no_owner else spec.owner)
@@ -101,17 +102,17 @@ class JudgedVolume:
         )
 
     def mount_hint(self, hint: str | None, *, mounts: bool = True) -> str | None:
-        """Return a hint; of a line that ``mounts`` it, that within a job it is none for here."""
+        """Return a hint; if its line ``mounts`` the volume, add not to run it within a job."""
         return hint_outside_of_jobs(hint, limited=self.limited and mounts)
 
     def making_writable(self) -> tuple[str, ...]:
-        """Return the line for one that is read-only, which no mount of hostprep's lifts."""
+        """Return the line that makes it writable, if it is read-only; no hostprep command does."""
         if self.live is None or "ro" not in self.live.options:
             return ()
         return (making_writable(self.spec.path, self.live.options),)
 
     def changing(self, lines: tuple[str, ...], hint: str | None = None) -> Remedy:
-        """Return ``lines``, which change it to its size of the spec; or what is to come first."""
+        """Return ``lines``, which resize it as the spec says, or what has to be done first."""
         live = self.live
         if self.foreign:
             return self.left_alone()
@@ -129,7 +130,7 @@ class JudgedVolume:
         return Remedy((*self.making_writable(), *lines), self.mount_hint(hint))
 
     def left_alone(self) -> Remedy:
-        """Return the ways out of a tmpfs that is not hostprep's, which no command of it touches."""
+        """Return the remedy for a tmpfs that is not hostprep's: none of its commands touch it."""
         path = quote(self.spec.path)
         return Remedy(
             (f"findmnt {path}",),
@@ -139,7 +140,7 @@ class JudgedVolume:
         )
 
     def unlimited(self) -> Remedy:
-        """Return the way out for one that is mounted without a limit of size."""
+        """Return the remedy for a volume that is mounted without a size limit."""
         if self.foreign:
             return self.left_alone()
         return Remedy(
@@ -151,9 +152,9 @@ class JudgedVolume:
         )
 
     def beside_owner(self, found: Finding) -> Finding:
-        """Return what was found apart from the owner, and that this host does not know that one.
+        """Add to a finding that this host does not know the spec's owner, if that is so.
 
-        What is known to be wrong is not hidden by what is not known: a FAIL stays one.
+        A known problem must not be hidden by something unknown: a FAIL stays one.
         """
         error, remedy = self.no_owner, found.remedy or Remedy()
         if error is None:
@@ -170,17 +171,17 @@ class JudgedVolume:
         )
 
     def has_size(self, size_bytes: int) -> bool:
-        """Whether ``size_bytes`` is the wanted size: to the page or, of a percentage, nearly."""
+        """Whether ``size_bytes`` is the wanted size: to the page, or nearly for a percentage."""
         return is_wanted_size(self.spec, size_bytes, self.size_bytes)
 
 
 def hint_outside_of_jobs(hint: str | None, *, limited: bool) -> str | None:
-    """Return the hint of a line that mounts a volume; ``limited``: in a job it is not for here."""
+    """Return the hint of a line that mounts a volume; ``limited``: not to be run in a job."""
     return "; ".join(filter(None, (hint, _NOT_IN_A_JOB if limited else None))) or None
 
 
 def freeing_memory(too_little: str) -> Remedy:
-    """Return the way out where a volume as the spec wants it would be refused."""
+    """Return the remedy if there is not enough memory for a volume as the spec wants it."""
     return Remedy(
         ("hostprep status", WHO_TAKES_MEMORY),
         f"the memory does not suffice now ({too_little}): end what takes it, unstage something, or"
@@ -190,9 +191,9 @@ def freeing_memory(too_little: str) -> Remedy:
 
 
 def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
-    """Return the spec's volumes; None where there is no spec.
+    """Return the spec's volumes; None if there is no spec.
 
-    Raises ``HostprepError`` where the memory cannot be read and one has a percentage of it.
+    Raises ``HostprepError`` if the memory cannot be read and one has a percentage of it.
     """
     if context.spec is None:
         return None
@@ -224,7 +225,7 @@ def judged_volumes(context: Context) -> tuple[JudgedVolume, ...] | None:
 
 
 def _is_foreign(context: Context, path: str, has_line: bool) -> bool:
-    """Whether the tmpfs on a volume's path is for certain none of hostprep's, nor of its line."""
+    """Whether the tmpfs at a volume's path is certainly neither hostprep's nor from its line."""
     mount = mount_at(path, context.mounts)
     if mount is None or mount.source in (VOLUME_SOURCES if has_line else (SOURCE,)):
         return False
@@ -235,7 +236,7 @@ def _is_foreign(context: Context, path: str, has_line: bool) -> bool:
 
 
 def with_owners(volumes: tuple[JudgedVolume, ...] | None) -> tuple[JudgedVolume, ...] | None:
-    """Return the volumes with the owners that the spec gives them, as numbers."""
+    """Return the volumes with the spec's owners looked up as numbers."""
     return None if volumes is None else tuple(map(_with_owner, volumes))
 
 
@@ -260,7 +261,7 @@ def _spoiled(options: Sequence[str]) -> Iterator[str]:
 
 
 def nothing_to_judge(volumes: tuple[JudgedVolume, ...] | None) -> Iterator[Finding]:
-    """Yield the SKIP for a host on which no volume of the spec is mounted; else nothing."""
+    """Yield a SKIP if no volume of the spec is mounted on this host, otherwise nothing."""
     if volumes is None:
         yield Finding(Status.SKIP, "volumes", "there is no spec file, so no volume is expected.")
     elif not volumes:

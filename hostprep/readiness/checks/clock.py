@@ -13,17 +13,17 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_seconds
 
-# timex.h: the kernel has not been told a time lately, or was told that it is wrong.
+# timex.h: the kernel has had no time update lately, or was told that its time is wrong.
 _STA_UNSYNC = 0x0040
-# Until it is told the time anew, the kernel adds 500 ppm to maxerror (second_overflow() of
-# kernel/time/ntp.c). systemd-timesyncd tells it every 2048 s at the latest (timesyncd.conf(5)):
-# 1.02 s from one answer to the next, and 2.05 s where one is lost.
+# Until the next time update, the kernel adds 500 ppm to maxerror (second_overflow() of
+# kernel/time/ntp.c). systemd-timesyncd updates it every 2048 s at the latest (timesyncd.conf(5)):
+# 1.02 s from one answer to the next, and 2.05 s if one is lost.
 _WORST_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What adjtimex(2) says: bit UNSYNC, and the most by which the clock may be wrong.
+    """What adjtimex(2) says: the UNSYNC bit, and the maximum error of the clock.
 
     ``refused``: this container or unit may not even ask.
     """
@@ -45,12 +45,12 @@ class _Timex(ctypes.Structure):
     )
 
 
-# Looked up here: a forked child must not wait for the dynamic linker's lock.
+# Looked up here because a forked child must not wait for the dynamic linker's lock.
 _adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
 
 
 def _ask_kernel() -> dict[str, Any]:
-    timex = _Timex()  # modes of 0: nothing is set
+    timex = _Timex()  # modes is 0: nothing is set
     if _adjtimex(ctypes.byref(timex)) < 0:
         number = ctypes.get_errno()
         if number in (EPERM, EACCES):
@@ -60,7 +60,7 @@ def _ask_kernel() -> dict[str, Any]:
 
 
 def look(context: Context) -> Facts:
-    """Ask the kernel, whatever program tells it the time."""
+    """Ask the kernel, whichever program keeps its time."""
     said = context.ask("adjtimex", _ask_kernel)
     if said.get("refused"):
         return Facts(False, 0.0, refused=True)
@@ -68,7 +68,7 @@ def look(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge what the kernel knows of its clock."""
+    """Judge what the kernel says about its clock."""
     if facts.refused:
         message = (
             "this container or service may not ask the kernel for its clock (adjtimex is filtered),"
@@ -103,7 +103,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         None
         if fine
         else Remedy(
-            # Without -y the next of the pasted lines would be taken for the answer.
+            # Without -y the next pasted line would be taken for the answer.
             (
                 "apt-get update",
                 "apt-get install -y chrony",

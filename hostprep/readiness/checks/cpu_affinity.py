@@ -16,8 +16,8 @@ from hostprep.units import format_count
 class Facts:
     """Logical processors; ``online_list`` in the kernel's form, ``0-15``.
 
-    ``isolated`` are those that the scheduler leaves alone, in the same form, where nothing else
-    keeps this process from processors; else empty.
+    ``isolated`` are those that the scheduler does not use by itself, in the same form, if nothing
+    else keeps this process from processors; otherwise empty.
     """
 
     affinity: int

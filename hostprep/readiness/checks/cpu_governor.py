@@ -13,18 +13,18 @@ from hostprep.units import format_count
 
 _CPUS = "sys/devices/system/cpu"
 _SET = "echo {} | tee /sys/devices/system/cpu/cpu*/cpufreq/{} > /dev/null"
-# With these drivers in active mode the governor "powersave" is the default, and scales; what they
-# prefer is in energy_performance_preference.
+# With these drivers in active mode the default governor "powersave" does raise the clock;
+# energy_performance_preference says what they favour.
 _SELF_SCALING = frozenset({"intel_pstate", "amd-pstate-epp"})
 _SLOW = frozenset({"powersave", "conservative", "userspace"})
 _SAVING = frozenset({"power", "balance_power"})
-# Of the highest frequency that the processor has: what is left below is nothing one would see.
+# Of the processor's highest frequency; nobody would notice the difference that is left.
 _LEAST_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How one processor's clock is governed; frequencies in kHz, None where it is not told."""
+    """How one processor's clock is governed; frequencies in kHz, None if not reported."""
 
     driver: str
     governor: str
@@ -35,7 +35,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One policy for each processor online that has one; none in most virtual machines."""
+    """The policies of the online processors; most virtual machines have none."""
 
     policies: tuple[Policy, ...]
 
@@ -46,7 +46,7 @@ def look(context: Context) -> Facts:
     folders = [
         folder
         for folder in sorted((context.root / _CPUS).glob("cpu[0-9]*/cpufreq"))
-        # One that was switched off keeps its folder, and reading there gives EBUSY.
+        # A processor that was switched off keeps its folder, but reading there gives EBUSY.
         if not online or int(folder.parent.name.removeprefix("cpu")) in online
     ]
     found = []
@@ -69,7 +69,7 @@ def look(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the policies together: they are almost always alike."""
+    """Judge the policies together, because they are almost always alike."""
     if not facts.policies:
         message = "the kernel does not set the clock here (as in most virtual machines)."
         yield Finding(Status.SKIP, "clock", message)
@@ -103,7 +103,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         wanted = f"{_LEAST_SHARE:.0%} of {high / 1e6:.2f} GHz at least"
         wanted_by = "hostprep; the kernel's scaling_max_freq and cpuinfo_max_freq"
     if status is Status.WARN:
-        # Where processors are of two kinds, the kernel lowers it to what each of them can.
+        # If there are two kinds of processors, the kernel lowers it to what each of them supports.
         highest = max((each.highest_khz or 0 for each in facts.policies), default=0)
         remedy = Remedy(
             (

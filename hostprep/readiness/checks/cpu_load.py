@@ -1,4 +1,4 @@
-"""Do others keep the processors busy before the training has begun?"""
+"""Do others keep the processors busy before the training has started?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MUCH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The load average over one minute, and the processors that are online."""
+    """The load average over one minute, and the number of online processors."""
 
     load: float
     processors: int
@@ -34,7 +34,7 @@ def look(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the load against the processors."""
+    """Compare the load with the number of processors."""
     share = facts.load / facts.processors
     status, remedy = Status.PASS, None
     count = format_count(facts.processors, "processor")

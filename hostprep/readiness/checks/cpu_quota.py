@@ -1,4 +1,4 @@
-"""Does a cgroup give less processor time than there are processors?"""
+"""Does a cgroup limit processor time to less than all processors?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostprep.units import format_count
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A cgroup that limits processor time. ``throttled`` of ``periods`` were cut short by it."""
+    """A cgroup that limits processor time; it cut short ``throttled`` of ``periods``."""
 
     group: str
     cpus: float
@@ -26,9 +26,9 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The quotas above this process, the closest first, and the processors that it may run on.
+    """The quotas that apply to this process, closest first, and the processors it may use.
 
-    ``hidden``: where its control group cannot be seen, there may be others.
+    ``hidden``: its control group cannot be seen, so there may be other quotas.
     """
 
     quotas: tuple[Quota, ...]
@@ -37,7 +37,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read the quotas and how often each was felt."""
+    """Read the quotas and how often each took effect."""
     felt = {each.group: each for each in read_cpu_throttling(context.root)}
     found = []
     for quota in read_cpu_quotas(context.root):

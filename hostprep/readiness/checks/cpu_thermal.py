@@ -16,7 +16,7 @@ _MUCH_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Since boot: the most events of a core, the longest that one was slowed (None: not told)."""
+    """Since boot: the most events of any core, and its longest total slowdown (None: unknown)."""
 
     counters: int
     events: int
@@ -50,7 +50,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         message = "the processors have no counters of throttling here (Intel's have, not in a VM)."
         yield Finding(Status.SKIP, "heat", message)
         return
-    # Where only events are counted, one is taken for a second; several may be in one, though.
+    # If only events are counted, each is assumed to take a second, though it may cover several.
     known = facts.throttled_seconds is not None
     seconds = float(facts.events) if facts.throttled_seconds is None else facts.throttled_seconds
     share = min(1.0, seconds / facts.uptime_seconds) if facts.uptime_seconds else 0.0

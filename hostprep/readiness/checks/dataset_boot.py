@@ -20,9 +20,9 @@ _APPLY = "`hostprep apply`"
 class Wanted:
     """A data set of the spec with ``at_boot``, its target and its service.
 
-    Both paths are without symlinks, ``source`` None where it does not answer, ``target`` where this
-    user may not look where it leads; ``named`` is the source as in the spec. What is staged there
-    now is ``from_another`` source.
+    Both paths are without symlinks; ``source`` is None if it does not answer, ``target`` if this
+    user may not find out where it leads. ``named`` is the source as written in the spec.
+    ``from_another``: the copy that is there now is from another source.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Ask systemd, and the notes of this boot."""
+    """Ask systemd, and read the records of this boot."""
     if context.spec is None:
         return Facts("", ())
     looks = [each for each in judged_datasets(context) if each.in_spec and each.at_boot]
@@ -60,7 +60,7 @@ def _wanted(context: Context, dataset: JudgedDataset) -> Wanted:
 
 
 def _without_links(context: Context, target: str) -> str | None:
-    """Return where a data set really lies, None where this user may not look, or nobody can."""
+    """Return a data set's path without symlinks, None if this user, or nobody, can find out."""
     folder, name = os.path.split(target)
     way = ask_way(context, folder)
     return None if way.closed or way.real is None else os.path.join(way.real, name)
@@ -104,12 +104,12 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     )
 
 
-# In a word, as a sentence, and what helps.
+# A word, a sentence, and the remedy.
 Wrong = tuple[str, str, Remedy]
 
 
 def _not_set_up(wanted: Wanted, apply: str) -> Wrong | None:
-    """Return what is wrong where the service is not there, is never started or is for another."""
+    """Return what is wrong if the service is missing, never started or for another data set."""
     name, service = wanted.name, wanted.service
     gone = f"{name} does not come back after a reboot:"
     unit, remedy = service.unit, Remedy((apply,))
@@ -131,7 +131,7 @@ def _not_set_up(wanted: Wanted, apply: str) -> Wrong | None:
 
 
 def _astray(wanted: Wanted, apply: str) -> Wrong | None:
-    """Return what is wrong where the service does not stage by its lines."""
+    """Return what is wrong if the service does not run what hostprep wrote."""
     name, service = wanted.name, wanted.service
     gone = f"{name} does not come back after a reboot:"
     unit, again = service.unit, _again(quote(service.unit))
@@ -157,7 +157,7 @@ def _astray(wanted: Wanted, apply: str) -> Wrong | None:
 
 
 def _on_condition(wanted: Wanted, apply: str) -> Wrong | None:
-    """Return what may be wrong where somebody has systemd start the service on a condition."""
+    """Return what may be wrong if somebody made the service start only under a condition."""
     service = wanted.service
     if service.hindered_by is None or (service.held and service.state == "ready"):
         return None
@@ -182,22 +182,22 @@ def _unhindering(service: BootService, apply: str) -> Remedy:
 
 
 def _failed(wanted: Wanted, apply: str) -> Wrong | None:
-    """Return what is wrong where the service failed at this boot."""
+    """Return what is wrong if the service failed in this boot."""
     service, unit = wanted.service, quote(wanted.service.unit)
     if service.state != "failed":
         return None
     message = f"{wanted.name} was not staged at this boot: {service.reason.rstrip('.')}."
     remedy = Remedy((f"systemctl restart {unit}",), f"the reason: `journalctl -b -u {unit}`")
     if service.hint is not None and _APPLY in service.hint:
-        # To start it again would end as before. Where something has to be looked at or done
-        # before, no line is to be pasted unread: `apply` takes what it finds for what is meant.
+        # Restarting it would fail in the same way. If something has to be inspected or done first,
+        # offer no line to paste unread, because `apply` takes what it finds as intended.
         lines = (apply,) if service.hint.startswith(_APPLY) else ()
         remedy = Remedy(lines, service.hint)
     return "failed", message, remedy
 
 
 def _writing_anew(service: BootService, apply: str) -> Remedy:
-    """Return what helps where the unit's own lines are somebody's."""
+    """Return the remedy if somebody edited the unit's own lines."""
     unit = quote(service.unit)
     asks = "somebody wrote it: ask why first"
     if service.ours:
@@ -211,7 +211,7 @@ def _again(unit: str) -> str:
 
 
 def _another(wanted: Wanted) -> str | None:
-    """Say what the service stages, where the spec wants something else by now; else None."""
+    """Say what the service stages if the spec now wants something else, otherwise None."""
     service = wanted.service
     if None not in (service.target, wanted.target) and service.target != wanted.target:
         return f"it stages into {service.target}, and the spec has it at {wanted.target}"

@@ -1,4 +1,4 @@
-"""Is what lies on the target still what was staged, by names, sizes and times?"""
+"""Is the copy still what was staged, by names, sizes and times?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hostprep.units import format_count
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The published data sets, each with what the comparison found; records nobody can read."""
+    """The published data sets with their comparisons, and the records that cannot be read."""
 
     datasets: tuple[Compared, ...]
     damaged: tuple[DamagedRecord, ...]

@@ -1,4 +1,4 @@
-"""Is every byte of the staged data sets what was staged?"""
+"""Is every byte of the staged data sets the same as when it was staged?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A data set and what reading it found; None: it has no hashes to be held against."""
+    """A data set and what reading it found; None: it has no hashes to compare with."""
 
     dataset: JudgedDataset
     size_bytes: int
@@ -42,7 +42,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read all that is published; each data set has its share of the time."""
+    """Read every published data set; each has its share of the time."""
     there = [each for each in judged_datasets(context) if each.is_there]
     deadline = time.monotonic() + _SECONDS
     found = []

@@ -1,4 +1,4 @@
-"""Is what was staged still what the source holds?"""
+"""Does the source still hold what was staged?"""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from hostprep.units import format_count
 class Facts:
     """The published data sets; those whose source does not answer, or is gone, are not compared.
 
-    ``mount`` has by a data set's target the line that mounts its volume. ``damaged`` are the
-    records that cannot be read. ``limited`` has the targets of which that line is none for within
-    a job.
+    ``mount`` has, by a data set's target, the line that mounts its volume. ``limited`` has the
+    targets whose line must not be run within a job. ``damaged`` are the records that cannot be
+    read.
     """
 
     datasets: tuple[Compared, ...]

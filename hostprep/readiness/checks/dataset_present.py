@@ -1,4 +1,4 @@
-"""Is every data set of the spec there, whole?"""
+"""Is every data set of the spec there, and complete?"""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from hostprep.staging.shortfall import cure_of
 from hostprep.staging.status import NOT_FOR_US
 from hostprep.units import format_bytes, format_count
 
-# Of a boot service: with these it is yet to bring its data set.
+# In these states of its boot service, a data set is still on its way.
 _COMES_UP = ("waiting", "staging")
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The data sets; ``coming`` has the names of those that their boot service is yet to bring.
+    """The data sets; ``coming`` names those that their boot service has yet to stage.
 
-    ``damaged`` are the records that cannot be read. ``taken`` are the targets of those that were
-    never staged where something lies all the same, which a run leaves alone.
+    ``damaged`` are the records that cannot be read. ``taken`` are the targets that were never
+    staged but where something is all the same; a run leaves that alone.
     """
 
     datasets: tuple[JudgedDataset, ...]
@@ -54,7 +54,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read the records, and of what is not there whether the boot service is at it."""
+    """Read the records, and for missing data sets whether the boot service is working on it."""
     found = judged_datasets(context)
     datasets = tuple(each for each in found if each.state != "damaged")
     absent = (each for each in datasets if each.at_boot and not each.is_there)
@@ -67,7 +67,7 @@ def look(context: Context) -> Facts:
 
 
 def _is_taken(context: Context, dataset: JudgedDataset) -> bool:
-    """Whether something lies where a data set is to be staged that never was."""
+    """Whether something is in the place of a data set that was never staged."""
     if dataset.state != "never" or dataset.lost_volume is not None:
         return False
     return bool(is_there(context, dataset.target))
@@ -150,7 +150,7 @@ def _unreachable(dataset: JudgedDataset) -> tuple[str, Remedy]:
 
 
 def _filled(dataset: JudgedDataset) -> Remedy:
-    """Return what fills one that was staged from a source which held no files."""
+    """Return the remedy for a data set whose source had no files when it was staged."""
     return replace(
         dataset.staging(),
         hint=f"bring what belongs in {dataset.source} back (is its disk or share mounted?), then"
@@ -160,7 +160,7 @@ def _filled(dataset: JudgedDataset) -> Remedy:
 
 
 def _lacking(record: Record) -> str:
-    """Say how many of the source's entries are not in it, and why."""
+    """Say how many of the source's entries it lacks, and why."""
     blocked = sum(item.blocked for item in record.skipped)
     unread = sum(item.failed for item in record.skipped) - blocked
     parts = []
@@ -174,7 +174,7 @@ def _lacking(record: Record) -> str:
 
 
 def _after_removal(dataset: JudgedDataset, record: Record) -> Remedy:
-    """Return what ends an unstaging that did not remove all; what is wanted is staged again."""
+    """Return the remedy after an incomplete removal; a wanted data set is then staged again."""
     hint = f"first move away what is left in {dataset.target}" if record.left is not None else None
     if dataset.in_spec:
         return dataset.staging(hint)

@@ -1,4 +1,4 @@
-"""Can more files be made on the disks that are staged to?"""
+"""Can more files be created on the disks that are staged to?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INODES = Scale(
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each file system that has a limit."""
     for room in facts.rooms:
-        if room.read_only:  # HP041 tells of it
+        if room.read_only:  # HP041 reports it
             message = f"{room.mount_point} is mounted read-only: no room counts there."
             yield Finding(Status.SKIP, room.mount_point, message)
         else:

@@ -1,4 +1,4 @@
-"""Does a disk with an arm read ahead?"""
+"""Does a hard disk read ahead?"""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import KIB, format_bytes
 
-# VM_READAHEAD_PAGES of include/linux/mm.h: what every device has unless somebody changed it.
+# VM_READAHEAD_PAGES of include/linux/mm.h: the value of every device unless somebody changed it.
 _DEFAULT_BYTES = 128 * KIB
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The device that a file system is on: its read-ahead counts, not that of the disks below."""
+    """The device that a file system is on: its read-ahead counts, not that of disks below it."""
 
     name: str
     storage_class: StorageClass
@@ -26,7 +26,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Each device once; ``nothing`` is said where there is none."""
+    """Each device once; ``nothing`` says so if there is none."""
 
     devices: tuple[Device, ...]
     nothing: str
@@ -46,7 +46,7 @@ def look(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each device; only an arm pays for reading in small pieces."""
+    """Judge each device; only a disk with a moving arm is slow at reading in small pieces."""
     if not facts.devices:
         yield Finding(Status.SKIP, "disks", facts.nothing)
     for device in facts.devices:

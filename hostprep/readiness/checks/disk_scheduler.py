@@ -1,4 +1,4 @@
-"""Does a disk have an I/O scheduler that fits it?"""
+"""Does a disk have an I/O scheduler that suits it?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FROM = (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The disks whose scheduler the kernel tells; ``nothing`` is said where there is none."""
+    """The disks whose scheduler the kernel reports; ``nothing`` says so if there is none."""
 
     disks: tuple[Disk, ...]
     nothing: str
@@ -42,7 +42,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(disk: Disk) -> Finding:
     name, chosen = disk.device.name, disk.device.scheduler or ""
-    in_sysfs = name.replace("/", "!")  # udev, in KERNEL, has the slash
+    in_sysfs = name.replace("/", "!")  # udev's KERNEL has the slash
     wanted, better = "any", None
     message = f"{name} is scheduled by {chosen}."
     if disk.storage_class in _FLASH:

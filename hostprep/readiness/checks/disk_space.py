@@ -30,13 +30,13 @@ _BYTES = Scale(
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each file system by what ordinary users may still write."""
+    """Judge each file system by how much ordinary users can still write."""
     for room in facts.rooms:
         yield _read_only(room) if room.read_only else judge_room(room, _BYTES)
 
 
 def _read_only(room: Room) -> Finding:
-    """Return a WARN and no FAIL: what is staged there can be read, and may be another host's."""
+    """Return a WARN, not a FAIL: staged data can still be read, and may be another host's."""
     point = room.mount_point
     writable = f"mount -o remount,rw {quote(point)}, once `dmesg` tells why it is not writable"
     if not room.staged_to:

@@ -1,4 +1,4 @@
-"""Do the disks say that they are well, and how much of their life is spent?"""
+"""Do the disks report that they are healthy, and how worn are they?"""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _HAVE_SMART = (StorageClass.NVME, StorageClass.SATA_FLASH, StorageClass.ARM)
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk that may have SMART: its health, or a ``problem`` where it could not be asked.
+    """A disk that may have SMART: its health, or a ``problem`` if it could not be asked.
 
-    Neither: it was asked, and does not tell. ``asleep``: it was not woken up for this.
+    Neither: it was asked, but does not report any. ``asleep``: it was not woken up for this.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The disks under the paths that are real ones; or why this user, here, could ask none."""
+    """The physical disks under the paths, or why none of them could be asked by this user."""
 
     disks: tuple[Disk, ...]
     not_asked: str | None = None
 
 
 def look(context: Context) -> Facts:
-    """Ask every disk, by smartctl."""
+    """Ask every disk through smartctl."""
     names = [
         disk.device.name for disk in disks(seats(context)) if disk.storage_class in _HAVE_SMART
     ]
@@ -65,7 +65,7 @@ def _ask(context: Context, name: str) -> Disk:
     try:
         done = context.command(smartctl_line(name), wanted_for=WANTED_FOR, package=PACKAGE)
     except NotInstalled:
-        raise  # then for none of them
+        raise  # then no disk can be asked
     except HostprepError as error:
         return Disk(name, problem=error.message)
     return Disk(name, health_in(done), asleep="STANDBY" in done.stdout or "SLEEP" in done.stdout)
@@ -105,7 +105,7 @@ def _judge_one(disk: Disk) -> Finding:
         None
         if status is Status.PASS
         else Remedy(
-            # Of NVMe only smartmontools 7.4 can start one; Debian 12 has 7.3, Ubuntu 22.04 7.2.
+            # smartctl starts NVMe self-tests from 7.4 on; Debian 12 has 7.3, Ubuntu 22.04 7.2.
             (
                 f"smartctl -x /dev/{name}",
                 *(() if name.startswith("nvme") else (f"smartctl -t short /dev/{name}",)),

@@ -1,4 +1,4 @@
-"""Does the driver show every GPU that is on the bus and given to us?"""
+"""Does the driver show every GPU that is on the bus and assigned to us?"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``on_bus`` are the addresses of the GPUs that are the driver's.
+    """``on_bus`` are the addresses of the GPUs that belong to NVIDIA's driver.
 
-    ``nodes`` is how many device nodes of GPUs there are. ``job``: a batch system hands out GPUs.
+    ``nodes`` is the number of GPU device nodes. ``job``: a batch system assigns GPUs.
     """
 
     gpus: _gpus.Facts
@@ -25,7 +25,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read the bus and the nodes; a GPU that another driver holds is not the driver's."""
+    """Read the bus and the nodes; a GPU held by another driver, such as vfio, does not count."""
     gpus = _gpus.look(context)
     devices = context.root / "sys/bus/pci/devices"
     on_bus = tuple(
@@ -38,7 +38,7 @@ def look(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the number; a container or a job has only those that it was given."""
+    """Judge the number; a container or a job only has the GPUs assigned to it."""
     nvml = facts.gpus.nvml
     shown = len(nvml.gpus)
     if facts.gpus.no_hardware:
@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _expected(facts: Facts) -> tuple[int, str]:
-    """Return how many GPUs are to be seen here, and who says so."""
+    """Return how many GPUs should be visible here, and who says so."""
     nvml = facts.gpus.nvml
     ours = max(0, len(facts.on_bus) - nvml.closed)
     counted = len(nvml.gpus) + nvml.lost

@@ -1,4 +1,4 @@
-"""Does NVIDIA's driver run and answer?"""
+"""Is NVIDIA's driver running, and does it answer?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostprep.system.python import pip_line
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge whether what the bus shows is driven."""
+    """Judge whether the GPUs on the bus have a working driver."""
     nvml = facts.nvml
     wanted = ("NVML starts and answers", "NVML; the PCI devices of class display, vendor 10de")
     if facts.no_hardware:

@@ -10,7 +10,7 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each GPU that has ECC, and has it on."""
+    """Judge each GPU that has ECC enabled."""
     return for_each(facts, _judge_one)
 
 

@@ -1,4 +1,4 @@
-"""Do the GPUs have all the lanes that card and slot can do?"""
+"""Do the GPUs use all the lanes that both card and slot support?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each GPU; an idle link goes slow, but it stays as wide as it is."""
+    """Judge each GPU's width; an idle link lowers its speed, but keeps its width."""
     return for_each(facts, _judge_one)
 
 
@@ -29,7 +29,7 @@ def _judge_one(gpu: Gpu) -> Finding:
         message += f", where {best or '?'}.0 x{most} could be"
     elif asleep:
         message += f": the generation of an idle link, {best}.0 when it is used"
-    # CUDA numbers them in another order than NVML does.
+    # CUDA may number the GPUs in another order than NVML.
     only = f"CUDA_VISIBLE_DEVICES={gpu.uuid} " if gpu.uuid else ""
     return Finding(
         Status.PASS if fine else Status.WARN,

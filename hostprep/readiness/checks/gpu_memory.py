@@ -1,4 +1,4 @@
-"""Does somebody else use the GPUs?"""
+"""Is somebody else using the GPUs?"""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 from hostprep.units import GIB, format_bytes
 
 _HELD_SHARE = 0.10
-# Of a small GPU, as a laptop has, the screen and a browser hold more than a tenth.
+# On a small GPU, as in a laptop, the desktop and a browser use more than a tenth.
 _DESKTOP_BYTES = GIB
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each GPU that this environment may use; where that is not known, all."""
+    """Judge each GPU that this environment may use; if that is not known, all of them."""
     visible = _visible(facts)
     return for_each(facts, lambda gpu: _judge_one(gpu, visible is None or gpu in visible))
 
@@ -29,7 +29,7 @@ def _judge_one(gpu: Gpu, visible: bool) -> Finding:
         return Finding(Status.SKIP, name(gpu), message)
     most, busy = max(_DESKTOP_BYTES, int(gpu.total_bytes * _HELD_SHARE)), gpu.utilisation_percent
     taken = gpu.used_bytes >= most or (busy or 0) >= BUSY_PERCENT
-    # Of one that is cut into parts (MIG) NVML does not tell it.
+    # NVML does not report this for a GPU that is partitioned (MIG).
     how = "how busy it is, is not told" if busy is None else f"it is busy for {busy}% of the time"
     size = format_bytes(gpu.used_bytes)
     pids = [process.pid for process in gpu.processes or ()]
@@ -61,11 +61,11 @@ def _judge_one(gpu: Gpu, visible: bool) -> Finding:
 
 
 def _visible(facts: Facts) -> tuple[Gpu, ...] | None:
-    """Return what CUDA_VISIBLE_DEVICES leaves to see, None where its words cannot be told apart.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, None if that is ambiguous.
 
-    CUDA counts from the fastest GPU on and NVML by the PCI bus: a number says the same to both only
-    where CUDA is told so, or where all are of one model (CUDA C++ Programming Guide, environment
-    variables). The first word that names nothing ends the list.
+    CUDA numbers GPUs from the fastest on and NVML by PCI bus, so a number means the same to both
+    only if CUDA is told so, or if all are of one model (CUDA C++ Programming Guide, environment
+    variables). The first word that names no GPU ends the list.
     """
     if facts.visible is None:
         return facts.nvml.gpus
@@ -81,16 +81,16 @@ def _visible(facts: Facts) -> tuple[Gpu, ...] | None:
 
 
 def _named(word: str, facts: Facts) -> list[Gpu] | None:
-    """Return the GPUs that one word may mean, None where it cannot be told."""
+    """Return the GPUs that one word may mean, None if that is not known."""
     gpus = facts.nvml.gpus
     if word.startswith("MIG-"):
-        return None  # a part of some GPU, which its name does not tell
+        return None  # a part of some GPU; the name does not say which
     if word.startswith("GPU-"):
         return [gpu for gpu in gpus if (gpu.uuid or "").startswith(word)]
     if not (word.isascii() and word.isdecimal()):
         return []
     ordered = facts.order == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) == 1
-    # Nobody knows whether CUDA counts one that does not answer.
+    # It is not known whether CUDA counts a GPU that does not answer.
     if not ordered or facts.nvml.problem is not None:
         return None
     return list(gpus[int(word) : int(word) + 1])

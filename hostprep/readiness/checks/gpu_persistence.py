@@ -20,7 +20,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read the mode, and which GPU has a screen, whose driver nothing unloads."""
+    """Read the mode, and which GPUs drive a screen: their driver is never unloaded."""
     gpus = _gpus.look(context)
     devices = context.root / "sys/bus/pci/devices"
     with_screen = tuple(
@@ -33,7 +33,7 @@ def look(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each GPU; never worse than WARN."""
+    """Judge each GPU; the result is never worse than WARN."""
     return _gpus.for_each(facts.gpus, lambda gpu: _judge_one(gpu, facts.with_screen))
 
 

@@ -1,4 +1,4 @@
-"""May this process run on the socket that a GPU is attached to?"""
+"""May this process run on the socket to which a GPU is attached?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hostprep.units import format_count
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``near``: by PCI address, the processors of the same memory node; all by their numbers."""
+    """``near``: by PCI address, the numbers of the processors of the same NUMA node."""
 
     gpus: _gpus.Facts
     near: Mapping[str, frozenset[int]]
@@ -24,7 +24,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read which processors are near each GPU, and which this process may run on."""
+    """Read which processors are near each GPU, and which ones this process may use."""
     gpus, online = _gpus.look(context), online_cpus(context.root)
     lists = {
         address: context.read(f"sys/bus/pci/devices/{address}/local_cpulist")

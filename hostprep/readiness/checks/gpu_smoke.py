@@ -1,4 +1,4 @@
-"""Does the GPU compute while the next batch travels, and does the right batch arrive?"""
+"""Does the GPU compute while the next batch is copied, and does the right batch arrive?"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Severity, Status
 
-# INCONCLUSIVE and ERROR said nothing of the GPU. Nor did a SKIP beside what was tested: that the
-# rest passed is no pass, and nobody looks at what was skipped.
+# INCONCLUSIVE and ERROR say nothing about the GPU. A SKIP beside tests that ran is UNKNOWN as well:
+# nobody knows about what was skipped.
 _STATUSES = {
     "PASS": Status.PASS,
     "WARN": Status.WARN,
@@ -21,20 +21,20 @@ _STATUSES = {
     "INCONCLUSIVE": Status.UNKNOWN,
     "ERROR": Status.UNKNOWN,
 }
-# Of these HP054 and HP057 speak already.
+# HP054 and HP057 already report these.
 _SAID_ELSEWHERE = ("device.ecc", "device.persistence")
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The document of ``hostprep verify --json``, or why there is none: no GPU is here for us."""
+    """The document of ``hostprep verify --json``, or why there is none: we have no GPU here."""
 
     document: dict[str, Any] | None
     no_gpu: str = ""
 
 
 def look(context: Context) -> Facts:
-    """Run the short smoke test on every GPU, and keep it."""
+    """Run the short smoke test on every GPU, and keep the result."""
     gpus = _gpus.look(context)
     nothing = gpus.no_hardware and gpus.driver.other is None
     if nothing or gpus.withheld is not None:
@@ -59,7 +59,7 @@ def _verify() -> dict[str, Any]:
         if report.traces:
             keep_last("verify", fields)
     except (HostprepError, OSError):
-        pass  # then the report has an older plot, or none
+        pass  # the report then has an older plot, or none
     return fields
 
 

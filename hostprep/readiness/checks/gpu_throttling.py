@@ -1,4 +1,4 @@
-"""Are the GPUs' clocks held down right now?"""
+"""Are the GPUs' clocks limited right now?"""
 
 from __future__ import annotations
 

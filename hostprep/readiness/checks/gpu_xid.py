@@ -1,4 +1,4 @@
-"""Has the driver reported errors of the GPUs since the boot?"""
+"""Has the driver reported GPU errors since boot?"""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from hostprep.units import format_seconds
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),? ?(.*)")
 _FROM = "NVIDIA, Xid errors: catalogue and what to do"
-# Programs cause these themselves (a bad access, an end that came early).
+# Programs cause these themselves (an invalid access, a premature exit).
 _OF_PROGRAMS = frozenset({8, 13, 31, 32, 43, 45, 68, 69})
-# Work goes on, and the card wants a reset soon (a row is replaced, an error was contained).
+# Work continues, but the card needs a reset soon (a row was remapped, an error was contained).
 _OF_NOTE = frozenset({63, 92, 94})
-# Everything else is of the hardware or the driver itself: 48, 62, 64, 74, 79, 95, 119, 120, ...
-# What was well for a day is taken for well; a log that reaches back less far is worth a word.
+# Everything else is the hardware's or the driver's own: 48, 62, 64, 74, 79, 95, 119, 120, ...
+# A day without errors counts as good; a log that covers less time is worth a warning.
 _LONG_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """An error's number, on which GPU, how often, and the last words of the driver about it."""
+    """An error's number, its GPU, how often it came, and the driver's last message about it."""
 
     address: str
     number: int
@@ -35,14 +35,14 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The errors in the log; ``log`` is None where there is no GPU, and it was not looked at."""
+    """The errors in the log; ``log`` is None if it was not read because there is no GPU."""
 
     xids: tuple[Xid, ...]
     log: KernelLog | None
 
 
 def look(context: Context) -> Facts:
-    """Find the errors in the kernel's log; what two texts of it have is not counted twice."""
+    """Find the errors in the kernel's log; those in two overlapping texts count once."""
     if _gpus.look(context).no_hardware:
         return Facts((), None)
     log = read_kernel_log(context, "NVRM: Xid")
@@ -64,7 +64,7 @@ def _errors_in(text: str) -> dict[tuple[str, int], Xid]:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each number on each GPU."""
+    """Judge each error number on each GPU."""
     if facts.log is None:
         yield Finding(Status.SKIP, "GPU", "this host has no NVIDIA GPU.")
         return
@@ -83,7 +83,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _judge_none(log: KernelLog, of_programs: list[int]) -> Finding:
-    """Judge a log without errors of a GPU: it says no more than it reaches back."""
+    """Judge a log without errors of a GPU: it only covers the time that it reaches back."""
     since, remedy = "since the boot", None
     if not log.whole:
         reach = log.reach_seconds
@@ -127,7 +127,7 @@ def _judge_one(xid: Xid) -> Finding:
 
 
 def _after(xid: Xid, of_note: bool) -> Remedy:
-    """Return what helps. A reboot is no line to paste: all that runs there would end with it."""
+    """Return the remedy; it has no reboot to paste, which would end everything that runs."""
     look, again = "nvidia-smi -q -d ECC,ROW_REMAPPER", "the card, its cables or its slot"
     if of_note:
         return Remedy(
@@ -142,7 +142,7 @@ def _after(xid: Xid, of_note: bool) -> Remedy:
 
 
 def _function(address: str) -> str:
-    """Return the address as nvidia-smi takes it: the driver's log leaves the function out."""
+    """Return the address in nvidia-smi's form: the driver's log leaves out the function."""
     return address if "." in address else f"{address}.0"
 
 

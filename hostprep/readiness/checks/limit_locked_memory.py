@@ -1,4 +1,4 @@
-"""May memory be locked for InfiniBand, where there is any?"""
+"""May memory be locked for InfiniBand, if there is any?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 class Facts:
     """``devices`` are the names of the InfiniBand devices; ``limit`` is None without any.
 
-    ``privileged``: whoever has this process's capabilities is not held to it.
+    ``privileged``: the limit does not apply, because of this process's capabilities.
     """
 
     devices: tuple[str, ...]
@@ -30,7 +30,7 @@ def look(context: Context) -> Facts:
     if not devices:
         return Facts(devices, None, privileged=False)
     limit = read_limit(context, "Max locked memory")
-    # capabilities(7): who has CAP_IPC_LOCK is not held to it.
+    # capabilities(7): the limit does not apply with CAP_IPC_LOCK.
     privileged = has_capability(Capability.IPC_LOCK, context.root)
     return Facts(devices, limit, privileged and not users_are_mapped(context.root))
 

@@ -12,7 +12,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.units import format_count
 
-# Images and their labels, where no batch was looked at.
+# Images and their labels, if no batch was looked at.
 _TENSORS = 2
 _RULE_OF_THUMB = 1024
 _ROOMY = 65536
@@ -20,9 +20,9 @@ _ROOMY = 65536
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``workers`` and ``prefetch_factor`` of the last recommended loader, None where none is.
+    """``workers`` and ``prefetch_factor`` are the last recommended loader's, None without one.
 
-    ``tensors`` is how many a batch of it was seen to have, None where none was made.
+    ``tensors`` is how many tensors one of its batches had, None if none was made.
     """
 
     limit: Limit
@@ -39,7 +39,7 @@ def look(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the limit against the need of the loader, or against a rule of thumb."""
+    """Compare the limit with the need of the loader, or with a rule of thumb."""
     needed, says = _RULE_OF_THUMB, "what distributions give; `hostprep recommend` measures the need"
     if facts.workers:
         tensors = _TENSORS if facts.tensors is None else facts.tensors

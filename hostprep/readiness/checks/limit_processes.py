@@ -15,21 +15,22 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 
-# The limit of a user counts everything that the user runs, the desktop included.
+# A user's limit counts everything that the user runs, including the desktop.
 _OTHERS = 1024
 _THREADS_OF_A_WORKER = 4
-# Of the process that starts them: pools of OpenMP and BLAS, CUDA, NCCL, what pins memory.
+# Threads of the process that starts workers: OpenMP, BLAS, CUDA, NCCL, the pin-memory thread.
 _THREADS_OF_A_RANK = 128
 _RULE_OF_THUMB = 256
-# What a group is raised to is a multiple of it: others that run there come and go.
+# A group's limit is raised to a multiple of this, because other processes there come and go.
 _ROOMY = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``workers`` a rank of the last recommended loader, None where none is; ``root``: the host's.
+    """``workers`` is per rank, from the last recommended loader, None without one.
 
-    ``own`` counts the threads of this check itself, which end with it.
+    ``root``: this is the host's root, whose limit is not enforced. ``own`` counts the threads of
+    this check itself, which end with it.
     """
 
     limit: Limit
@@ -57,7 +58,7 @@ def _threads(context: Context) -> int:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the tightest of the limits; the remedy raises all that are too tight."""
+    """Judge the tightest limit; the remedy raises all that are too tight."""
     found = [_by_user(facts), *(_by_group(group, facts) for group in facts.groups)]
     _, least = min(found, key=lambda each: each[0])
     remedies = [finding.remedy for _, finding in found if finding.remedy is not None]
@@ -69,7 +70,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _by_user(facts: Facts) -> tuple[float, Finding]:
-    """Return how much more ``ulimit -u`` allows than is needed, and what is found of it."""
+    """Return how far ``ulimit -u`` exceeds the need, and the finding."""
     needed = _OTHERS + _THREADS_OF_A_WORKER * facts.ranks * (facts.workers or 0)
     status, remedy = Status.PASS, None
     spare = math.inf if facts.limit.soft is None else facts.limit.soft - needed
@@ -97,7 +98,7 @@ def _by_user(facts: Facts) -> tuple[float, Finding]:
 
 
 def _by_group(group: ProcessLimit, facts: Facts) -> tuple[float, Finding]:
-    """Return how much more is left in a cgroup than is needed, and what is found of it."""
+    """Return how far the rest of a cgroup's limit exceeds the need, and the finding."""
     needed, says = _RULE_OF_THUMB, "rule of thumb; `hostprep recommend` measures the need"
     if facts.workers is not None:
         needed = facts.ranks * (_THREADS_OF_A_RANK + _THREADS_OF_A_WORKER * facts.workers)

@@ -1,4 +1,4 @@
-"""What does a real DataLoader give on the data, and with how many workers?"""
+"""How fast is a real DataLoader on the data, and with how many workers?"""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec
 
 _SECONDS = 30.0
-# It times files, and goes on knowing nothing of them, whatever a loader gave elsewhere.
+# Without a loader of one's own this check times bare files, and always remains UNKNOWN on some.
 _LEFT_OUT = "this check cannot: --skip HP064 leaves it out"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The data set that was measured, None where the spec has none; what it must give, if said.
+    """The data set that was measured, None if the spec has none; and the rate it needs, if any.
 
-    ``document`` is as ``hostprep recommend --json`` has it, with its ``path``, or says the problem,
-    with its ``hint``, and whether it is ``own_loader_wanted``.
+    ``document`` is that of ``hostprep recommend --json``, with its ``path``; or it has the
+    problem, with its ``hint``, and whether the ``own_loader_wanted``.
     """
 
     dataset: str | None
@@ -35,7 +35,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Measure the data set of which most samples are required, or else the first."""
+    """Measure the data set with the highest required sample rate, or otherwise the first."""
     needs = {
         dataset.name: (need.samples_per_second, dataset)
         for dataset, need in required(context)
@@ -103,7 +103,7 @@ def _one_that_answers(dataset: DatasetSpec) -> str | None:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the rate against what the spec requires, where it does."""
+    """Compare the rate with what the spec requires, if it requires one."""
     document, subject = facts.document, facts.dataset
     if subject is None:
         yield Finding(Status.SKIP, "loader", "the spec names no data set to load.")
@@ -116,7 +116,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         message = f"the loader of {document['path']} was not measured: {document['problem']}"
         hint = document.get("hint")
         told = Remedy((again,), hint or "a loader of one's own: --loader MODULE:NAME")
-        if document.get("own_loader_wanted"):  # of the files once more it would say the same
+        if document.get("own_loader_wanted"):  # measuring the files again would say the same
             told = Remedy((OWN_LOADER,), f"{hint}; {_LEFT_OUT}" if hint else _LEFT_OUT)
         yield Finding(Status.UNKNOWN, subject, f"{message.rstrip('.')}.", remedy=told)
         return
@@ -124,7 +124,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if files.get("undecoded"):
         message = f"the loader of {document['path']} was not measured: {document['verdict']}."
         told = Remedy((document["remedy"], again), "in the Python that runs hostprep")
-        if files["kind"] == "bytes":  # of the files once more it would say the same
+        if files["kind"] == "bytes":  # measuring the files again would say the same
             hint = f"which measures what your own code makes of them; {_LEFT_OUT}"
             told = Remedy((OWN_LOADER,), hint)
         yield Finding(Status.UNKNOWN, subject, message, remedy=told)

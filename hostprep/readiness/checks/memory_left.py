@@ -12,15 +12,15 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 from hostprep.units import format_bytes
 from hostprep.volumes.budget import default_reserve
 
-# The reserve of a volume is 4 GiB at the least, which a small machine does not have at all.
+# A volume's reserve is at least 4 GiB; a small machine may not have that much at all.
 _SMALL_MACHINE_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``promised_bytes`` is what hostprep's volumes may still come to take, inodes included.
+    """``promised_bytes`` is how much hostprep's volumes may still grow, inodes included.
 
-    ``unlimited`` are those that may take all: they have no limit of size.
+    ``unlimited`` are those that have no size limit and may take everything.
     """
 
     headroom: Headroom
@@ -92,10 +92,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _tighter(facts: Facts) -> tuple[Headroom, int]:
-    """Return the sum that leaves less: what is available, and what of it is promised to volumes.
+    """Return the tighter limit, machine or cgroup, and how much of it is promised to volumes.
 
-    What fills a volume is charged to the cgroup of who fills it. That is most often not the job
-    which reads it, so the room that is left in them weighs on the machine alone.
+    The memory of a volume is charged to the cgroup of the process that fills it. That is usually
+    not the job that reads it, so the room left in volumes counts against the machine only.
     """
     machine = facts.headroom.machine or facts.headroom
     if machine.available_bytes - facts.promised_bytes <= facts.headroom.available_bytes:

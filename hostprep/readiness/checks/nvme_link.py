@@ -1,4 +1,4 @@
-"""Does an NVMe drive have all the lanes and the speed that it could have?"""
+"""Does an NVMe drive use all the lanes and the full speed that it could?"""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hostprep.units import format_rate
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A drive's narrowest link, as it was in use (by a probe) or as it is now.
+    """A drive's narrowest link, as a probe saw it in use, or as it is now.
 
-    ``degraded``: its device could do ``best``. ``path`` is one on the drive.
+    ``degraded``: its device supports ``best``. ``path`` is a path on the drive.
     """
 
     name: str
@@ -35,13 +35,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The drives whose link is told."""
+    """The drives whose link the kernel reports."""
 
     links: tuple[Link, ...]
 
 
 def look(context: Context) -> Facts:
-    """Read the links, from the newest probe of the drive where there is one."""
+    """Read the links, from the newest probe of the drive if there is one."""
     found = []
     for disk in disks(seats(context)):
         if disk.storage_class is not StorageClass.NVME:
@@ -57,7 +57,7 @@ def look(context: Context) -> Facts:
 
 
 def probed(context: Context, name: str) -> dict[str, Any] | None:
-    """Return the fields of a drive's link as the newest probe of it alone found them."""
+    """Return the fields of a drive's link from the newest probe of just that drive."""
     for probe in context.probes:
         device = probe["device"]
         if device["link"] and device["disks"] == [name]:
@@ -87,7 +87,7 @@ def _say(speed: float | None, width: int | None) -> str:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each drive; never worse than WARN, as an idle link may have gone slow."""
+    """Judge each drive; never worse than WARN, because an idle link may have slowed down."""
     if not facts.links:
         yield Finding(Status.SKIP, "disks", "no NVMe drive that tells its link is under the paths.")
     for link in facts.links:

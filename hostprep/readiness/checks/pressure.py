@@ -13,7 +13,7 @@ from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity,
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What is looked at: whose line of PSI, from which share of the time on it is worth a word."""
+    """What is looked at: which line of PSI, and from which share of the time on it matters."""
 
     name: str
     line: str
@@ -61,7 +61,7 @@ _AVERAGES = re.compile(r"^(some|full) avg10=([0-9.]+) avg60=([0-9.]+)", re.M)
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Shares of the last 10 and 60 seconds, in percent; None where the kernel tells none."""
+    """Shares of the last 10 and 60 seconds, in percent; None if the kernel reports none."""
 
     avg10_percent: float
     avg60_percent: float
@@ -69,7 +69,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One pressure a resource, in their order."""
+    """One pressure for each resource, in their order."""
 
     pressures: tuple[Pressure | None, ...]
 
@@ -89,7 +89,7 @@ def _read(context: Context, resource: Resource) -> Pressure | None:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge what is now and has been for a minute: a moment's burst hurts nobody."""
+    """Judge what is so now and was for a minute: a short burst hurts nobody."""
     if not any(facts.pressures):
         message = "this kernel does not measure pressure; booted with psi=1 it may."
         yield Finding(Status.SKIP, "pressure", message)

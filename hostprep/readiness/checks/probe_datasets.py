@@ -1,4 +1,4 @@
-"""What do the storages of the data sets give, measured now?"""
+"""How fast is the storage of the data sets, measured now?"""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Se
 from hostprep.readiness.shell import quote
 from hostprep.units import MIB, format_rate
 
-# All together a minute: more paths have less each, and those that would have too little, nothing.
+# A minute in all: with more paths each gets less, and those that would get too little get none.
 _SECONDS, _MOST_SECONDS, _LEAST_SECONDS = 60.0, 30.0, 8.0
 _SIZE_BYTES = 512 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One path; ``is_source``: that it does not answer is HP014's to tell. ``left_out``: no time.
+    """One path; ``is_source``: HP014 reports if it does not answer. ``left_out``: no time for it.
 
-    ``document`` is as ``hostprep probe --json`` has it, or says the ``problem``.
+    ``document`` is that of ``hostprep probe --json``, or has the ``problem``.
     """
 
     path: str
@@ -33,13 +33,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The sources and targets of the spec's data sets; None where there is no spec."""
+    """The sources and targets of the spec's data sets; None if there is no spec."""
 
     probes: tuple[Probe, ...] | None
 
 
 def look(context: Context) -> Facts:
-    """Probe one path after another, and keep what was measured."""
+    """Probe one path after another, and keep the results."""
     if context.spec is None:
         return Facts(None)
     paths: dict[str, bool] = {}
@@ -86,7 +86,7 @@ def _probe(path: str, seconds: float) -> dict[str, Any]:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge whether the figures are worth anything; whether they are enough is HP062's."""
+    """Judge whether the figures are valid; HP062 judges whether they are high enough."""
     if not facts.probes:
         why = "there is no spec file" if facts.probes is None else "the spec has no data sets"
         yield Finding(Status.SKIP, "probe", f"{why}, so nothing is probed.")
@@ -111,7 +111,7 @@ def _judge_one(probe: Probe) -> Finding:
     measured = _figures(document)
     if not document["valid"]:
         for reason in document["invalid_reasons"]:
-            if reason["code"] == FAILING:  # no doubt of the figures alone
+            if reason["code"] == FAILING:  # not just a doubt about the figures
                 told = Remedy(("dmesg | tail -n 40",), FAULT_HINT)
                 message = f"{path}: {reason['message']}."
                 return Finding(Status.FAIL, path, message, measured, remedy=told)

@@ -1,4 +1,4 @@
-"""Does the storage give what the spec requires, by the last probe?"""
+"""Is the storage as fast as the spec requires, according to the last probe?"""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FROM = f"the spec; MLPerf Storage passes at {PASS_SHARE:.0%} of what keeps an a
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A requirement, and what was measured where training reads; ``judged`` None: nothing for it.
+    """A requirement, and what was measured where training reads; ``judged`` is None without it.
 
-    ``invalid`` says why the last probe tells nothing about it, ``elsewhere`` on which file system
-    it measured where that is not the one that is there now, ``damaged`` what is wrong with the file
-    that was kept of it, where no other can be read. ``absent``: nothing is there to be measured.
+    ``invalid`` says why the last probe says nothing about it, ``elsewhere`` on which file system it
+    measured if that is not the one that is there now, ``damaged`` what is wrong with its file if
+    the path has no readable one. ``absent``: there is nothing to measure.
     """
 
     dataset: str
@@ -45,7 +45,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One rate a requirement; None where there is no spec."""
+    """One rate for each requirement; None if there is no spec."""
 
     rates: tuple[Rate, ...] | None
 
@@ -88,7 +88,7 @@ def _certain(judged: Judged, probe: dict[str, Any]) -> bool:
 
 
 def _damage_of(context: Context, path: str) -> str | None:
-    """Return what is wrong with the newest kept probe of a path, by the name of its file."""
+    """Return what is wrong with the newest kept probe of a path, found by its file's name."""
     names = _names(path, _storage(context, path))
     for file, error in context.damaged_probes.items():
         if any(is_of(file, name) for name in names):
@@ -97,10 +97,10 @@ def _damage_of(context: Context, path: str) -> str | None:
 
 
 def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the kept probe of a path, under the name that it really has.
+    """Return the kept probe of a path, under any of its names, and what it really measured.
 
-    And what it measured, where another file system is there now: a volume or disk that is not
-    mounted, or something else in its place.
+    The latter only if another file system is there now: because a volume or disk is not mounted, or
+    because something else is in its place.
     """
     storage = _storage(context, path)
     names = _names(path, storage)
@@ -112,7 +112,7 @@ def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str |
     if then != now:
         return probe, f"{then[1]} on {then[0]}, and now it is {now[1]} on {now[0]}"
     measured = probe.get("settings", {}).get("file_system")
-    # A tmpfs is a new one with each mount, and as fast as the one before.
+    # Each mount of a tmpfs is a new file system, but as fast as the one before.
     if measured is None or storage.storage_class is StorageClass.RAM:
         return probe, None
     here = file_system_of(context, storage)
@@ -122,7 +122,7 @@ def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str |
 
 
 def _storage(context: Context, path: str) -> PathStorage | None:
-    """Return what the path sits on, None where it does not answer now; then it may have before."""
+    """Return the storage under a path, None if it does not answer now, though it may have."""
     try:
         return storage_of(context, path)
     except HostprepError:

@@ -18,17 +18,17 @@ _PATH = "/dev/shm"
 _MARGIN = 1.25
 _RULE_OF_THUMB_BYTES = GIB
 _CONTAINER_BYTES = 64 * MIB
-# 8 workers with 2 batches of 2 tensors hold 32, beside NCCL's and semaphores.
+# 8 workers with 2 batches of 2 tensors use 32, besides those of NCCL and semaphores.
 _LEAST_INODES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``space`` is None where nobody can write there. ``mounted``: else it is a plain folder.
+    """``space`` is None if nobody can write there. ``mounted``: otherwise it is a plain folder.
 
-    ``wanted_bytes`` is what the last recommended loader takes, None where none is kept. ``over`` is
-    what hides a mount on /dev/shm, as it was mounted on /dev after it. ``closed`` is what opens the
-    mount to this user, who may not write there; None where they may.
+    ``wanted_bytes`` is what the last recommended loader needs, None without one. ``over`` is a
+    later mount over /dev that hides the mount on /dev/shm. ``closed`` is the line that makes the
+    mount writable for this user, None if it already is.
     """
 
     mounted: bool
@@ -44,14 +44,14 @@ def look(context: Context) -> Facts:
     over = None if mount is None else mount_over(mount, context.mounts)
     mounted = mount is not None and over is None
     closed = _opening(context) if mounted else None
-    # Sandboxes (bubblewrap, Flatpak) make it a folder of their /dev, which serves as well.
+    # Sandboxes (bubblewrap, Flatpak) make it a folder in their /dev, which serves as well.
     usable = mounted or os.access(context.root / "dev/shm", os.W_OK | os.X_OK)
     space = context.statvfs(_PATH) if usable else None
     return Facts(mounted, space, recommended(context).shm_bytes, over, closed)
 
 
 def _opening(context: Context) -> str | None:
-    """Return the line that opens the mount to this user, None where they may write there."""
+    """Return the line that makes the mount writable for this user, None if it is already."""
     place = context.root / "dev/shm"
     if not place.is_dir() or os.access(place, os.W_OK | os.X_OK):
         return None
@@ -62,7 +62,7 @@ def _opening(context: Context) -> str | None:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge its size, and against a known need what is free of it."""
+    """Judge its size, and compare a known need with what is free of it."""
     if facts.space is None:
         yield _none(facts.over)
         return
@@ -117,7 +117,7 @@ def _too_few_inodes(free: int, mounted: bool) -> Finding:
 
 
 def _mount_line(size: str) -> str:
-    """Return the command that mounts it as systemd does, but for its size."""
+    """Return the command that mounts it as systemd does, except for its size."""
     return f"mount -t tmpfs -o nosuid,nodev,mode=1777,size={size} tmpfs /dev/shm"
 
 

@@ -1,4 +1,4 @@
-"""Does the kernel's huge-page setting for shmem let volumes be as they were mounted?"""
+"""Does the kernel's huge-page setting for shmem let volumes have what they were mounted with?"""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FILE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The chosen value, None where the kernel has no such file.
+    """The chosen value, None if the kernel has no such file.
 
-    ``huge`` are the volumes with huge pages, where the value is one that overrules them.
+    ``huge`` are the volumes with huge pages, if the value is one that overrides them.
     """
 
     value: str | None
@@ -29,7 +29,7 @@ def look(context: Context) -> Facts:
     chosen = re.search(r"\[(\w+)\]", context.read(_FILE) or "")
     if chosen is None:
         return Facts(None, ())
-    if chosen[1] != "deny":  # then the volumes, whose records may not be readable, do not matter
+    if chosen[1] != "deny":  # otherwise do not read the volumes: their records may be unreadable
         return Facts(chosen[1], ())
     paths = {volume.path for volume in context.volumes}
     if context.spec is not None:

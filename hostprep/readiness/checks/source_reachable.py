@@ -33,11 +33,11 @@ from hostprep.spec.feeding import holder_of
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data set; ``mount`` is where the share is mounted that its source lies on, None for a disk.
+    """A data set; ``mount`` is the mount point of the share that has its source, None for a disk.
 
     ``in_fstab`` says whether fstab can mount it again; ``denied_root``, that not even root may read
-    the source; ``waited_long``, that ten seconds were waited for it and not one. ``feeder`` is the
-    data set in whose copy it lies, where that copy is not there.
+    the source; ``waited_long``, that the wait was ten seconds instead of one. ``feeder`` is the
+    data set whose copy contains the source, if that copy is not there.
     """
 
     dataset: JudgedDataset
@@ -50,14 +50,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One source a data set; ``damaged`` are records that nobody can read, with their sources."""
+    """One source for each data set; ``damaged`` are unreadable records, with their sources."""
 
     sources: tuple[Source, ...]
     damaged: tuple[DamagedRecord, ...]
 
 
 def look(context: Context) -> Facts:
-    """Look at where each source lies."""
+    """Look at the storage of each source."""
     mounted = {entry.simple_target for entry in context.fstab}
     found = []
     datasets = judged_datasets(context)
@@ -65,14 +65,14 @@ def look(context: Context) -> Facts:
     for dataset in datasets:
         path = dataset.source
         if dataset.record is not None and dataset.origin.real is None:
-            path = dataset.record.source  # as it was without symlinks
+            path = dataset.record.source  # without symlinks, as it was then
         mount = mount_containing(dataset.origin.real or path, context.mounts)
         point = mount.target if mount is not None and is_remote(mount) else None
         denied_root = dataset.origin.state == "denied" and context.euid == 0
         waited_long = context.level is Level.FULL
         feeder = holder_of(path, gone)
         found.append(Source(dataset, point, point in mounted, denied_root, waited_long, feeder))
-    # The sources of the spec's own are known without their records.
+    # The sources of the spec's data sets are known without their records.
     damaged = tuple(each for each in look_at_damaged(context) if each.target is None)
     return Facts(tuple(found), damaged)
 
@@ -86,7 +86,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(found: Source) -> Finding:
     dataset, path, origin = found.dataset, found.dataset.source, found.dataset.origin
-    # What is staged can be trained on without its source; it only cannot be brought up to date.
+    # A staged data set can be trained on without its source; it just cannot be updated.
     status = Status.WARN if dataset.is_there else Status.FAIL
     so = "its copy is there" if dataset.is_there else "it cannot be staged"
     if dataset.state == "unreachable":

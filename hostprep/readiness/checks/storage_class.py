@@ -1,4 +1,4 @@
-"""Is it known on what kind of storage the data are, and is a target what one stages to?"""
+"""Is the kind of storage that the data is on known, and is a target a sensible one?"""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NO_TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``behaviours``: by mount point, how a valid probe saw it answer (flash, arm, latency)."""
+    """``behaviours``: by mount point, what a valid probe took it for (flash, arm, latency)."""
 
     seats: tuple[Seat, ...]
     behaviours: tuple[tuple[str, str], ...]
 
 
 def look(context: Context) -> Facts:
-    """Locate the paths, and where the kernel does not tell of one, read what probes saw."""
+    """Locate the paths, and for storage that the kernel does not describe, read the probes."""
     found = seats(context)
     if all(seat.storage is None or _is_told(seat.storage) for seat in found):
         return Facts(found, ())
@@ -39,7 +39,7 @@ def _is_told(storage: PathStorage) -> bool:
 
 
 def seen_behaviours(context: Context) -> dict[str, str]:
-    """Return by mount point how the newest valid probe saw it answer."""
+    """Return by mount point what the newest valid probe took it for."""
     return {
         probe["mount"]["target"]: probe["device"]["behaviour"]
         for probe in reversed(context.probes)

@@ -1,4 +1,4 @@
-"""Is the torch that is installed here one that can use the GPUs?"""
+"""Can the torch that is installed here use the GPUs?"""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _INSTALL = "install a build of torch for the driver: https://pytorch.org/get-sta
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``torch`` and ``cuda`` are its version and the CUDA that it is built for, as it writes them.
+    """``torch`` and ``cuda`` are its version and the CUDA version it is built for, as it has them.
 
-    ``torch`` is None where it is not installed, ``cuda`` where it is built without.
+    ``torch`` is None if it is not installed, ``cuda`` if it is built without.
     """
 
     gpus: _gpus.Facts
@@ -28,7 +28,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read torch's own note of how it was built: importing it would take seconds."""
+    """Read torch's own file about its build, because importing torch would take seconds."""
     gpus = _gpus.look(context)
     if not gpus.nvml.gpus:
         return Facts(gpus, None, None)
@@ -50,7 +50,7 @@ def _build() -> dict[str, str]:
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the build; that CUDA really starts is what the smoke test of --full shows."""
+    """Judge the build; whether CUDA really starts is up to the smoke test of --full."""
     known = facts.gpus.nvml.cuda_version
     if not facts.gpus.nvml.gpus:
         yield Finding(Status.SKIP, "torch", "there is no GPU that torch could use.")

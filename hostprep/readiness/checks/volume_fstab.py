@@ -1,4 +1,4 @@
-"""Does every volume of the spec come back at the next boot, as the spec has it?"""
+"""Does every volume of the spec come back at the next boot, as the spec describes it?"""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hostprep.volumes.options import OptionValues
 class Facts:
     """The spec's volumes (None: no spec).
 
-    ``strays`` has by path the line that takes the place of the volume's own, or has its mark as
-    well: its number, what it is, and what to do with it. ``swapped`` are the paths of those whose
-    line lacks the noswap that the kernel takes. ``units`` has by path somebody's mount unit, by
-    which systemd goes in place of the line.
+    ``strays`` has, by path, a line that replaces the volume's own or also has its mark: the line's
+    number, what it is, and what to do with it. ``swapped`` are the paths of volumes whose line
+    lacks noswap although the kernel supports it. ``units`` has, by path, an admin's own mount unit,
+    which systemd uses instead of the line.
     """
 
     volumes: tuple[JudgedVolume, ...] | None
@@ -53,9 +53,9 @@ def look(context: Context) -> Facts:
 
 
 def _lacks_noswap(context: Context, volume: JudgedVolume) -> bool:
-    """Whether its line should say noswap and does not.
+    """Whether its line should have noswap and does not.
 
-    Only root may ask whether the kernel takes it; what is mounted with it tells as well.
+    Only root may ask whether the kernel supports it; a volume mounted with it proves it too.
     """
     line, live = volume.line, volume.live
     if line is None or line.noswap or volume.spec.swap:
@@ -76,7 +76,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
     path = volume.spec.path
     stray = facts.strays.get(path)
-    # By a name that this host does not know, nothing is mounted.
+    # Nothing is mounted with an owner that this host does not know.
     wanted = volume.undrifted
     if volume.no_owner is not None:
         wanted = replace(wanted, owner=None)

@@ -34,12 +34,13 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A volume of the spec, and the type of what is mounted on its path, None for nothing.
+    """A volume of the spec, and the type of what is mounted at its path, None for nothing.
 
-    ``over`` was mounted over it later, on it or above it, and hides it. Where nothing is mounted,
-    ``mount`` is the line that mounts it, ``stage`` those that stage its data sets, of those whose
-    sources answer, and ``names`` the first in the directory, if it is not empty: ``hostprep mount``
-    refuses to hide them. ``limited`` and ``too_little`` are as of ``JudgedVolume``.
+    ``over`` was mounted later, at its path or above it, and hides it. If nothing is mounted,
+    ``mount`` is the line that mounts it, ``stage`` are the lines that stage those of its data sets
+    whose sources answer, and ``names`` are the first names in the directory, if it is not empty:
+    ``hostprep mount`` refuses to hide them. ``limited`` and ``too_little`` are as in
+    ``JudgedVolume``.
     """
 
     volume: VolumeSpec
@@ -60,7 +61,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read what is mounted on the spec's paths."""
+    """Read what is mounted at the spec's paths."""
     spec = context.spec
     if spec is None:
         return Facts(None)
@@ -83,7 +84,7 @@ def _look_at(context: Context, spec: Spec, volume: VolumeSpec) -> Place:
 
 
 def _names_in(context: Context, path: str) -> tuple[str, ...]:
-    """Return the first names in a directory; none where it has none, or nobody can tell."""
+    """Return the first names in a directory; none if it is empty, or cannot be read."""
     below = str(context.root / path.lstrip("/"))
 
     def question() -> tuple[str, ...]:
@@ -147,9 +148,9 @@ def _judge_one(place: Place) -> Finding:
 
 
 def _mounting(place: Place) -> Remedy:
-    """Return what mounts a volume and fills it; what is in its place now makes way, and stays."""
+    """Return the remedy that mounts and fills a volume; what is there is moved aside, and kept."""
     path = place.volume.path
-    if is_system_dir(path):  # to move it aside would be the end of the system
+    if is_system_dir(path):  # moving it aside would break the system
         hint = "that is a folder of the system, which is never covered: give the volume another"
         return Remedy((), f"{hint} `path:` in the spec, such as /mnt/NAME")
     if place.too_little is not None:

@@ -19,7 +19,7 @@ Facts = tuple[JudgedVolume, ...] | None
 
 
 def look(context: Context) -> Facts:
-    """Read how the volumes are mounted, and whose they are to be."""
+    """Read how the volumes are mounted, and who should own them."""
     return with_owners(judged_volumes(context))
 
 
@@ -48,14 +48,14 @@ def _judge_one(volume: JudgedVolume, live: LiveVolume) -> Finding:
         remedy = volume.changing((mount_line(wanted),), hint)
     else:
         remedy = Remedy(volume.making_writable(), hint)
-    if "ro" in live.options:  # which no spec says
+    if "ro" in live.options:  # no spec asks for this
         found.append("read-only")
     measured = Measured(", ".join(found) or "as wanted", ", ".join(found) or None)
     says = "the spec; what it leaves open, the volume's line in fstab"
     if not found:
         message = f"{path} has its options, mode and owner."
         return Finding(Status.PASS, path, message, measured, "as wanted", says)
-    # A program that may be run, or a device node, is a hole; the rest is a difference.
+    # Allowing programs or device nodes is a security hole; the rest is just a difference.
     status = Status.FAIL if lost else Status.WARN
     message = f"{path} is not mounted as it should be: {', '.join(found)}."
     return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)

@@ -25,7 +25,7 @@ def _judge_one(live: LiveVolume) -> Finding:
     by_bytes = live.used_bytes / live.size_bytes if live.size_bytes else 0.0
     by_inodes = live.used_inodes / live.inodes if live.inodes else 0.0
     full = max(by_bytes, by_inodes)
-    free = "what memory there is"  # of one without a limit, HP002 tells
+    free = "what memory there is"  # HP002 reports a volume without a limit
     if live.size_bytes:
         free = format_bytes(live.size_bytes - live.used_bytes)
     if live.inodes:

@@ -1,4 +1,4 @@
-"""Has every volume the size that the spec wants?"""
+"""Does every volume have the size that the spec wants?"""
 
 from __future__ import annotations
 

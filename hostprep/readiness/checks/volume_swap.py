@@ -1,4 +1,4 @@
-"""Can what lies in a volume be swapped out to a disk?"""
+"""Can a volume's contents be swapped out to a disk?"""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SINCE = (6, 4)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The volumes, whether swap is active, what the kernel says, and what cures each volume.
+    """The volumes, whether swap is active, what the kernel supports, and each volume's remedy.
 
-    ``in_ram``: all swap is zram, which puts it back into RAM, compressed.
-    ``known``: whether the kernel takes noswap, None where this user may not ask it. ``cures`` has
-    the lines by the volume's path, ``too_little`` why one would be refused once it was unmounted.
+    ``in_ram``: all swap is zram, which keeps it compressed in RAM.
+    ``known``: whether the kernel supports noswap, None if this user may not ask. ``cures`` has the
+    lines by the volume's path, ``too_little`` why mounting one again would be refused.
     """
 
     volumes: tuple[JudgedVolume, ...] | None
@@ -41,7 +41,7 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read whether swap is active, and what lies in each volume."""
+    """Read whether swap is active, and which data sets are in each volume."""
     volumes = judged_volumes(context)
     if not any(volume.live for volume in volumes or ()):
         return Facts(volumes, False, None, "", {}, {})
@@ -59,7 +59,7 @@ def look(context: Context) -> Facts:
                 [each for each in datasets if each.target.startswith(volume.path + "/")]
             )
             lines = [line for each in there for line in each.staging().commands]
-            if len(lines) == len(there):  # else one would be lost, as its source is not there
+            if len(lines) == len(there):  # otherwise one would be lost: its source is not there
                 cures[volume.path] = (
                     *(f"hostprep unstage {quote(each.target)}" for each in there if each.is_there),
                     f"hostprep unmount {quote(volume.path)}",
@@ -72,9 +72,9 @@ def look(context: Context) -> Facts:
 
 
 def _feeders_first(datasets: Sequence[JudgedDataset]) -> list[JudgedDataset]:
-    """Return data sets in the order in which they can be staged, all of them gone before.
+    """Return data sets in an order in which they can be staged after all of them were removed.
 
-    That is theirs, but for one whose source lies in another's copy.
+    That is their own order, except for one whose source is in another's copy.
     """
     targets = {each.target: index for index, each in enumerate(datasets)}
     feeders = [holder_of(each.origin.real or each.source, targets) for each in datasets]
@@ -83,7 +83,7 @@ def _feeders_first(datasets: Sequence[JudgedDataset]) -> list[JudgedDataset]:
 
 
 def _lacks(volume: JudgedVolume) -> bool:
-    """Whether it can be swapped out, and should not."""
+    """Whether it can be swapped out although it should not be."""
     return volume.live is not None and not volume.live.noswap and not volume.spec.swap
 
 
@@ -104,11 +104,11 @@ def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
     elif volume.spec.swap:
         status, message = Status.PASS, f"{path} may be swapped out, as the spec allows."
     elif facts.in_ram:
-        # Reading it takes more processor time, and no disk: nothing to mount it anew for.
+        # Reading it back takes more processor time, but no disk: no reason to mount it again.
         status = Status.PASS
         message = f"{path} may be swapped out, but to zram alone: it stays in RAM, compressed."
     elif facts.known is False:
-        # The data is as much at risk as where the option was forgotten: only the cure is another.
+        # The data is as much at risk as if the option was forgotten; only the remedy differs.
         status = Status.WARN
         message = (
             f"swap is active and this kernel (Linux {facts.release}) takes no noswap: what lies in"
@@ -118,7 +118,7 @@ def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
             hint="switch swap off (`swapoff -a`, and its line in fstab), or say `swap: true` of the"
             " volume in the spec where that is accepted; Linux 6.4 and later keep it out of swap",
         )
-    # From then on each has it. Earlier ones may have it ported back: versions do not tell.
+    # Every kernel from then on has it. Older ones may have a backport: their version does not tell.
     elif facts.known is None and _version(facts.release) < _SINCE:
         status = Status.SKIP
         message = (

@@ -1,4 +1,4 @@
-"""Views of a report's document: each takes it as plain data and returns a text."""
+"""Formats of a report: each takes the document as plain data and returns text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hostprep.errors import one_line
 
 
 class Format(StrEnum):
-    """How a report is written. JSON is the contract, and text belongs to the command line."""
+    """How a report is written. JSON is the contract; TEXT is made by the command line."""
 
     TEXT = "text"
     JSON = "json"
@@ -21,9 +21,9 @@ class Format(StrEnum):
 
 
 def render(form: Format, report: dict[str, Any]) -> str:
-    """Return a host's report, or a fleet's document, in a format that is a file.
+    """Return a host's report, or a fleet's document, in a format for a file.
 
-    Text for a terminal and JSON are none; Nagios is of one host.
+    That excludes text for a terminal and JSON. Nagios is for one host only.
     """
     fleet = report if "hosts" in report else None
     reports = [report] if fleet is None else [host["report"] for host in fleet["hosts"]]
@@ -31,10 +31,10 @@ def render(form: Format, report: dict[str, Any]) -> str:
 
 
 def printed(text: str) -> str:
-    """Return ``text`` as a file can hold it and a terminal show it.
+    """Return ``text`` in a form that a file can hold and a terminal can show.
 
-    Names come from strangers: bytes that are no UTF-8 appear as ``\\udcXX``, control characters and
-    what turns the direction of a line as escapes too.
+    Names come from strangers: bytes that are not UTF-8 appear as ``\\udcXX``; control characters
+    and those that change the direction of text are escaped too.
     """
     lines = text.split("\n")
     return "\n".join(line if line.isprintable() else one_line(line) for line in lines)

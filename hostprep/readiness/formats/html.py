@@ -1,4 +1,4 @@
-"""One self-contained HTML file: of a host, or of a fleet with a section for each."""
+"""One self-contained HTML file, for a host, or for a fleet with a section for each host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hostprep.system.resources import data_path
 
 
 def html(reports: Sequence[dict[str, Any]], fleet: dict[str, Any] | None) -> str:
-    """Return the page. It has no script, and its policy forbids it to fetch anything.
+    """Return the page. It has no script, and its policy forbids it to load anything.
 
-    ``fleet`` is the summary over several hosts (``hostprep.readiness.fleet``), which comes first.
+    ``fleet`` is the summary of several hosts (``hostprep.readiness.fleet``), which comes first.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

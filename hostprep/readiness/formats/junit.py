@@ -1,4 +1,4 @@
-"""JUnit's XML, as CI servers read it: a suite for each host, a test case for each finding."""
+"""JUnit XML, for CI servers: a suite for each host, a test case for each finding."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from hostprep.readiness.report import wanted
 
-# What XML 1.0 cannot hold, not even escaped: names from a disk may.
+# Characters that XML 1.0 cannot contain, not even escaped, but names on a disk can.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(reports: Sequence[dict[str, Any]]) -> str:
     """Return the reports: FAIL is a failure, UNKNOWN an error, SKIP skipped; WARN passes.
 
-    A suite in which nothing was found out has an error of its own: no server may show it green.
+    A suite that found out nothing gets an error of its own, so that no server shows it green.
     """
     root = ET.Element("testsuites", name="hostprep check")
     for report in reports:

@@ -1,4 +1,4 @@
-"""Markdown, for a ticket or a job's summary."""
+"""Markdown, for a ticket or a job summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hostprep.readiness.report import (
     wanted,
 )
 
-# CommonMark's code span: as many backticks at its end as at its beginning. One alone is none.
+# CommonMark's code span begins and ends with the same number of backticks; a single one is text.
 _CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)")
 
 
@@ -51,7 +51,7 @@ def _remedy(check: dict[str, Any]) -> list[str]:
     lines = ["", f"### {_text(check['code'])} {_text(check['subject'])}", ""]
     commands = check["remedy"]["commands"]
     if commands:
-        # One backtick more than any in it, or a command could end its own block.
+        # One backtick more than the longest run in it, or a command could end its own block.
         longest = max(map(len, re.findall(r"`+", "\n".join(commands))), default=0)
         fence = "`" * max(3, longest + 1)
         lines += [f"{fence}sh", *commands, fence]
@@ -72,10 +72,11 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
 
 
 def _text(text: str, *, cell: bool = False) -> str:
-    """Return ``text`` so that Markdown takes none of it for its own; file names may hold anything.
+    """Escape ``text`` for Markdown, because file names may contain anything.
 
-    Backticks stay, since messages mark commands with them. Between two of them escapes would show;
-    but the bar, which ends a ``cell`` of a table even there, loses its backslash with the table.
+    Backticks stay, because messages mark commands with them. Inside such a code span escapes would
+    be visible, except for the bar: it would end a ``cell`` of a table even there, and the table
+    removes its backslash.
     """
     flat = " ".join(str(text).split())
     escaped, end = "", 0

@@ -1,7 +1,7 @@
-"""The one line that Nagios and its relatives read, with performance data.
+"""The one line that Nagios and similar tools read, with performance data.
 
-The words are those of the Monitoring Plugins guidelines; the exit code stays hostprep's own, and
-docs/check.md has the wrapper that translates it.
+The words are those of the Monitoring Plugins guidelines. The exit code stays hostprep's own;
+docs/check.md has a wrapper that translates it.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def _figure(check: dict[str, Any]) -> str | None:
 
 
 def _plain(value: float) -> str:
-    """Return a number without an exponent, which the guidelines do not know."""
+    """Return a number without an exponent, which the guidelines do not allow."""
     return str(value) if isinstance(value, int) else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def _line(text: str) -> str:
-    """Return ``text`` on one line, without the bar that begins performance data."""
+    """Return ``text`` as one line, without the bar, which would begin the performance data."""
     return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", text.replace("|", "/")).strip()

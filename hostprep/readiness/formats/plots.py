@@ -1,7 +1,7 @@
-"""The plots of the HTML report, as inline SVG: no script, nothing fetched.
+"""The plots of the HTML report, as inline SVG: no scripts, nothing to load.
 
-Colours are the page's CSS variables, so that dark mode has them too. Each plot says in words what
-it shows, for whoever cannot see it.
+Colours are the page's CSS variables, so that they follow dark mode. Each plot has a description in
+words for readers who cannot see it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hostprep.units import format_age, format_bytes, format_count, format_rate, 
 
 _WIDTH = 330
 _LABEL_END = 98
-_LETTER = 6.6  # of the 12 px that the page sets these texts in, on average
+_LETTER = 6.6  # average width in the page's 12 px font
 _ROW = 22
 _GROUP = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure: its title, what is under it, the SVG, or why there is none."""
+    """A figure: its title, its caption, and the SVG, or why there is none."""
 
     title: str
     note: str
@@ -35,7 +35,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """A bar of ``value``, with a lighter part up to ``upto``; a value of None was not measured."""
+    """A bar of ``value``, with a lighter part up to ``upto``; None means not measured."""
 
     label: str
     value: float | None
@@ -56,7 +56,7 @@ def plots(measured: dict[str, Any]) -> tuple[Plot, ...]:
 
 
 def _drawn(draw: Callable[[Any], Plot], part: Any) -> Plot:
-    """Return the plot of a part, which another version may have kept, or another host sent."""
+    """Return the plot of a part, which another version may have saved, or another host sent."""
     try:
         return draw(part)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -143,7 +143,7 @@ def _short(seconds: float) -> str:
 
 
 def _bars(groups: Sequence[tuple[str, Sequence[_Bar]]], title: str) -> Markup:
-    """Return horizontal bars, all of one scale, in groups with a headline each."""
+    """Return horizontal bars, all to one scale, in groups with a heading each."""
     # The largest scale at which every bar leaves room for its text.
     scale = min(
         (
@@ -157,7 +157,7 @@ def _bars(groups: Sequence[tuple[str, Sequence[_Bar]]], title: str) -> Markup:
     parts, y = [], 4
     said = []
     for headline, bars in groups:
-        # Long paths keep their ends, which tell them apart.
+        # Long paths keep their ends, which distinguish them.
         shown = headline if len(headline) <= 44 else "…" + headline[-43:]
         parts.append(Markup('<text class="head" x="0" y="{}">{}</text>').format(y + 12, shown))
         y += _GROUP
@@ -266,7 +266,7 @@ def _svg(said: str, height: int, parts: Sequence[Markup]) -> Markup:
 
 
 def _step(highest: float) -> float:
-    """Return the round number (1, 2 or 5 and zeros) that divides an axis into two to five."""
+    """Return the round number (1, 2 or 5 and zeros) that divides an axis into two to five parts."""
     power = 10.0 ** math.floor(math.log10(highest / 2))
     return max(power * digit for digit in (1, 2, 5) if power * digit <= highest / 2)
 

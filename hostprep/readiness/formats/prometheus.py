@@ -1,6 +1,6 @@
 """The text format that node_exporter's textfile collector reads.
 
-A file of a check that does not run any more stays as it was: alert on the age of
+The file stays as it was if the check no longer runs, so alert on the age of
 ``hostprep_check_last_run_timestamp_seconds``.
 """
 
@@ -14,7 +14,7 @@ from hostprep.readiness.report import ORDER
 
 
 def prometheus(reports: Sequence[dict[str, Any]]) -> str:
-    """Return the reports as gauges; more than one are told apart by the label ``host``."""
+    """Return the reports as gauges; the label ``host`` distinguishes several hosts."""
     families: list[tuple[str, str, list[tuple[dict[str, str], float]]]] = [
         ("hostprep_check_verdict", "1 for the verdict over all checks.", []),
         ("hostprep_check_status", "1 for the status of the check's finding.", []),
@@ -50,13 +50,13 @@ def _family(name: str, text: str, samples: list[tuple[dict[str, str], float]]) -
     series: dict[str, float] = {}
     for labels, value in samples:
         inside = ",".join(f'{key}="{_escape(said)}"' for key, said in labels.items())
-        # Twice the same is no file to a collector; of a host's findings the worst comes first.
+        # A collector rejects duplicate series; the first of a host's findings is the worst one.
         series.setdefault(f"{name}{{{inside}}}" if inside else name, value)
     lines += [f"{written} {value:.15g}" for written, value in series.items()]
     return "\n".join(lines) + "\n"
 
 
 def _escape(value: str) -> str:
-    # Bytes that are no UTF-8 stay apart: of two series with the same labels a collector takes none,
-    # nor anything else of the file.
+    # Bytes that are not UTF-8 stay distinct: a collector rejects the whole file if two series have
+    # the same labels.
     return printed(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
