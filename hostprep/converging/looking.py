@@ -28,7 +28,7 @@ from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, plan_stage
 from hostprep.staging.plans.space import check_space
-from hostprep.staging.record.readers import ALL, common
+from hostprep.staging.record.readers import ALL, Readers, common
 from hostprep.staging.record.records import ClosedManifest, load_record
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.source.opening import check_name
@@ -46,12 +46,14 @@ class Looker:
     """Looks at the data sets of a spec.
 
     ``sizes`` are those that the spec's volumes will have, by path. ``reserve_bytes`` is the memory
-    that volumes must leave for the machine, None for the default.
+    that volumes must leave for the machine, None for the default. ``passing``: who will be let into
+    those whose owner or mode is to change, by path.
     """
 
     sizes: Mapping[str, int]
     reserve_bytes: int | None
     observer: Observer
+    passing: Mapping[str, Readers] = dataclasses.field(default_factory=dict)
 
     def look(self, spec: DatasetSpec) -> DatasetLook:
         """Plan the staging of a data set and return what came of it; changes nothing.
@@ -157,7 +159,9 @@ class Looker:
         read = dataclasses.replace(request, source=origin)
         with plan_stage(read, Patient(self.observer, origin)) as plan:
             plan.request = request
-            return dataclasses.replace(_seen(spec, plan), source=source, origin=origin)
+            return dataclasses.replace(
+                _seen(spec, plan, self.passing), source=source, origin=origin
+            )
 
 
 def _origin(look: DatasetLook, feeder: DatasetLook) -> str:
@@ -219,7 +223,7 @@ def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> Datase
     )
 
 
-def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
+def _seen(spec: DatasetSpec, plan: StagePlan, passing: Mapping[str, Readers]) -> DatasetLook:
     files, request = plan.files, plan.request
     failed = [item for item in files.skipped if item.failed]
     look = DatasetLook(
@@ -236,7 +240,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
     if plan.is_fresh:
         left = _left_beside(request)
         if left is None:
-            action, reason = _to_names(plan) or (None, look.reason)
+            action, reason = _to_names(plan, passing) or (None, look.reason)
             return dataclasses.replace(look, action=action, reason=reason)
         return dataclasses.replace(
             look, action=f"remove {left}", reason="a run that was interrupted left it"
@@ -261,11 +265,11 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
     )
 
 
-def _to_names(plan: StagePlan) -> tuple[str, str] | None:
+def _to_names(plan: StagePlan, passing: Mapping[str, Readers]) -> tuple[str, str] | None:
     """Return what is to be done to the list of its files on record, and why."""
     readers = None
     with contextlib.suppress(OSError, HostprepError):  # of copies that went meanwhile
-        readers = readers_of_names(plan)
+        readers = readers_of_names(plan, passing)
     if readers is None:
         return None
     now, wanted = readers

@@ -23,6 +23,7 @@ from hostprep.converging.volumes import (
     Need,
     VolumeLook,
     look_at_volume,
+    passing_then,
     plan_volumes,
     wanted_size,
 )
@@ -72,7 +73,8 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
     ram_bytes = ram_for_percent()
     volumes = tuple(look_at_volume(volume, ram_bytes) for volume in spec.volumes)
     sizes = {look.spec.path: wanted_size(look) for look in volumes}
-    datasets = look_at_datasets(spec.datasets, Looker(sizes, options.reserve_bytes, observer))
+    looker = Looker(sizes, options.reserve_bytes, observer, passing_then(volumes))
+    datasets = look_at_datasets(spec.datasets, looker)
     away = frozenset(look.spec.name for look in datasets if look.away)
     return HostFacts(
         packages=look_at_packages(spec.packages),

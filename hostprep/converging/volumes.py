@@ -15,6 +15,7 @@ from hostprep.errors import HostprepError, NoRoom, Refused
 from hostprep.spec.model import VolumeSpec
 from hostprep.staging.failures import unstage_first, unstage_leftovers
 from hostprep.staging.observer import Observer
+from hostprep.staging.record.readers import PASS, Readers, who_may
 from hostprep.staging.record.records import staged_in
 from hostprep.system.accounts import owner_of
 from hostprep.system.systemd import own_mount_unit
@@ -167,6 +168,19 @@ def wanted_size(look: VolumeLook) -> int:
     if record is not None and share and is_same_share(record.size_bytes, look.size_bytes):
         return record.size_bytes
     return whole_pages(look.size_bytes)
+
+
+def passing_then(looks: Iterable[VolumeLook]) -> dict[str, Readers]:
+    """Return who will be let into those volumes whose owner or mode is to change, by path.
+
+    Whether the names of a data set are for all is then another matter, which belongs to its plan.
+    """
+    found = {}
+    for look in looks:
+        live, then = look.facts.live if look.facts is not None else None, _root_then(look)
+        if live is not None and (live.uid, live.gid, live.mode) != (then.uid, then.gid, then.mode):
+            found[look.spec.path] = who_may(PASS, then.mode, then.uid, then.gid)
+    return found
 
 
 def _order(look: VolumeLook) -> tuple[bool, int]:

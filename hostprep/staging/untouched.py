@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -50,11 +50,13 @@ def _published(parent_fd: int, request: StageRequest) -> Iterator[int]:
         yield published_fd
 
 
-def readers_of_names(plan: StagePlan) -> tuple[Readers, Readers] | None:
+def readers_of_names(
+    plan: StagePlan, passing: Mapping[str, Readers]
+) -> tuple[Readers, Readers] | None:
     """Return whom root's records tell names, and who may list them, as they are to.
 
-    None where the records are not root's. Changes nothing. Raises ``HostprepError`` or ``OSError``
-    where the copies cannot be opened.
+    ``passing`` is as of ``who_may_list``. None where the records are not root's. Changes nothing.
+    Raises ``HostprepError`` or ``OSError`` where the copies cannot be opened.
     """
     request = plan.request
     home = folder(request.name, request.target)
@@ -65,7 +67,7 @@ def readers_of_names(plan: StagePlan) -> tuple[Readers, Readers] | None:
         closing_fd(open_parent(request.parent)) as parent_fd,
         _published(parent_fd, request) as published_fd,
     ):
-        return now, who_may_list(plan.scan, published_fd, request.parent)
+        return now, who_may_list(plan.scan, published_fd, request.parent, passing)
 
 
 def put_readers_right(plan: StagePlan, published_fd: int) -> None:

@@ -316,6 +316,24 @@ def test_apply_opens_them_to_all_where_all_may_list_again(
     assert _modes(state) == 0o644 and plan(spec)["changes"] == []
 
 
+def test_apply_closes_and_opens_them_with_their_volume(
+    source: Path, state: Path, safe_dir: Path
+) -> None:
+    volume = safe_dir / "volume"
+
+    def asked(mode: str) -> Path:
+        volumes = [{"path": volume, "size": "64M", "mode": mode}]
+        datasets = [{"source": source, "volume": volume}]
+        return write_spec(safe_dir / "spec.yml", volumes=volumes, datasets=datasets)
+
+    apply(asked("0755"))
+    assert _modes(state) == 0o644
+    for mode, verb, kept in (("0700", "close", 0o600), ("0755", "open", 0o644)):
+        changes = apply(asked(mode))["changes"]
+        assert f"{verb} the list of its files on record" in [each["action"] for each in changes]
+        assert _modes(state) == kept and plan(asked(mode))["changes"] == []
+
+
 def test_a_users_own_records_are_as_ever(
     source: Path, closed: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

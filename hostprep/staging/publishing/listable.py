@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from hostprep.staging.record.readers import (
     ALL,
@@ -29,21 +30,29 @@ from hostprep.system.following import followed
 _MOST_COPIES = 2000
 
 
-def who_may_list(scan: Scan, tree_fd: int | None, parent: str) -> Readers:
+def who_may_list(
+    scan: Scan,
+    tree_fd: int | None,
+    parent: str,
+    passing: Mapping[str, Readers] = MappingProxyType({}),
+) -> Readers:
     """Return who may list all that was staged: ``tree_fd`` are the copies, to lie in ``parent``.
 
     An empty folder, such as ``lost+found``, has nothing to tell. With None the copies are not
-    looked at: they may be closed to more users, also by an ACL.
+    looked at: they may be closed to more users, also by an ACL. ``passing`` says, by path, who will
+    be let through folders above that are still to be changed.
     """
     readers = ALL if os.geteuid() == 0 else ROOT  # a user's own records ask for none
-    for each in _one_by_one(scan, tree_fd, parent):
+    for each in _one_by_one(scan, tree_fd, parent, passing):
         if readers == ROOT:
             break
         readers = common(readers, each)
     return readers
 
 
-def _one_by_one(scan: Scan, tree_fd: int | None, parent: str) -> Iterator[Readers]:
+def _one_by_one(
+    scan: Scan, tree_fd: int | None, parent: str, passing: Mapping[str, Readers]
+) -> Iterator[Readers]:
     if scan.unreadable:  # what stays of these from before, the scan does not know
         yield ROOT
     holding = _holding(scan)
@@ -53,8 +62,8 @@ def _one_by_one(scan: Scan, tree_fd: int | None, parent: str) -> Iterator[Reader
     for mode, uid, gid in {(entry.mode, entry.uid, entry.gid) for entry in folders}:
         yield who_may(LIST, mode, uid, gid)
     above = Path(followed(parent))
-    for folder in (above, *above.parents):
-        yield _on_target(PASS, str(folder))
+    for folder in map(str, (above, *above.parents)):
+        yield passing.get(folder) or _on_target(PASS, folder)
     if tree_fd is not None:
         copies = (path for path in scan.directories if path in holding)  # the upper ones first
         for path in itertools.islice(copies, _MOST_COPIES):
