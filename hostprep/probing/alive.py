@@ -45,7 +45,7 @@ def _see(path: str) -> dict[str, Any]:
         if is_folder:
             with os.scandir(path) as entries:
                 next(entries, None)
-            os.stat(os.path.join(path, "."))  # who may list it may not be let in
+            os.stat(os.path.join(path, "."))  # permission to list it is not enough
             os.statvfs(path)
     except OSError as error:
         if error.errno != errno.ENOENT:
