@@ -31,8 +31,7 @@ READ_OVER_SECONDS = 0.002
 # Otherwise a kernel thread reads all block bitmaps after a mount, and moves the arm meanwhile. A
 # disk in use was mounted long ago.
 _OPTIONS = ("no_prefetch_block_bitmaps",)
-# ext4 spreads directories by a hash with a random seed; the rig should have the same layout each
-# time.
+# ext4 spreads directories by a hash with a random seed; the rig should always have the same layout.
 _SEED = "6b1f2c9e-4a7d-4e53-9c1b-8f0d2a6e7b35"
 _MKFS_OPTIONS = ("-U", _SEED, "-E", f"hash_seed={_SEED},lazy_itable_init=0,lazy_journal_init=0")
 

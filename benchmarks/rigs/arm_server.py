@@ -21,8 +21,7 @@ from tests.kit.passthrough import ReadOnly, attributes
 # The time that this program takes to answer and to fetch the next request is not the model's.
 _OVERHEAD_SECONDS = 0.0002
 # A disk's buffer holds what has passed under the head since the last request, so a read that
-# continues there may come this much later and lose nothing; otherwise none could reach the full
-# rate.
+# continues there may come this much later and lose nothing; else none could have the full rate.
 _LOOK_AHEAD_SECONDS = arm.READ_OVER_SECONDS
 _NOT_WORTH_A_SLEEP_SECONDS = 0.0001
 

@@ -15,8 +15,7 @@ LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 
 # No GPU in use has a slower link: the yardstick if the link is not known.
 LEAST_BYTES_PER_S = 4 * LANE_BYTES_PER_S[1]
 LINK_SHARE = 0.25
-# No link carries its full rate; at more than this factor the link must be another, whatever the
-# noise.
+# No link carries its full rate; beyond this factor it must be another link, whatever the noise.
 OTHER_LINK = 1.1
 
 _NVML = "NVML"

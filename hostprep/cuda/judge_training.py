@@ -12,8 +12,7 @@ END_TO_END = 0.9
 def judge_training(subject: str, trace: TrainingTrace) -> list[Check]:
     """Return the checks of a short training: its rate compared with its parts, and its waiting."""
     # No prefetching hides what an epoch waits until the prefetcher is ahead. Our epochs are so
-    # short that this would be a tenth of them, and more with more workers; a real training's are
-    # not.
+    # short that this is a tenth of them, and more with more workers; a real training's are not.
     first = trace.first_batch_seconds
     parts = {
         "the loader alone": trace.loader_samples_per_s,

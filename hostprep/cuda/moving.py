@@ -18,8 +18,7 @@ from typing import Any
 
 from hostprep.attributes import attribute_of
 
-# How many parts of an object are searched for a tensor: a TensorDict has its first after three
-# steps.
+# Parts of an object to search for a tensor: a TensorDict has its first after three steps.
 _LOOKED_AT = 256
 _ANY_NUMBER = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Most leaves in annotations are of these types; looking for a ``to`` in each costs the loop time.

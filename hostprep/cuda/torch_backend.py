@@ -63,9 +63,7 @@ def open_backend(
 
 
 def _refuse_others(dtypes: Any) -> None:
-    """Raise ``UsageError`` unless it is a mapping of torch's dtypes; an empty one may be any
-    mapping.
-    """
+    """Raise ``UsageError`` unless it is a mapping of torch's dtypes; an empty one need not be."""
     hint = "accepted: such as {torch.uint8: torch.float16}"
     if not isinstance(dtypes, Mapping):
         raise UsageError(f"dtypes={dtypes!r} is no mapping.", hint)
@@ -220,8 +218,8 @@ class TorchCudaBackend:
         torch = self._torch
         parts = value if isinstance(value, torch.nn.utils.rnn.PackedSequence) else (value,)
         for part in parts:
-            # The memory of sparse and nested tensors, and of other libraries' classes, cannot be
-            # known here.
+            # The memory of sparse and nested tensors, and of other libraries' classes, is unknown
+            # here.
             dense = isinstance(part, torch.Tensor) and part.layout == torch.strided
             if dense and part.is_cuda and not part.is_nested:
                 part.record_stream(stream)

@@ -165,8 +165,7 @@ def _sample_files(
 ) -> Iterator[_SampleFiles]:
     """Write sample files below ``folder``, and remove them again."""
     with own_directory(folder, VERIFY_PREFIX) as place_fd:
-        # By its descriptor: the folder may belong to somebody who moves it and puts a symlink
-        # there.
+        # By its descriptor: the folder's owner may move it and put a symlink in its place.
         place = f"/proc/{os.getpid()}/fd/{place_fd}"
         status = os.fstat(place_fd)
         # Told to the parent, in case this process is killed.
@@ -276,8 +275,7 @@ def _step(bench: Bench) -> Any:
         images, labels = batch
         loss = nn.functional.cross_entropy(network(images / 255), labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        # Not torch.optim, which first imports torch's compiler: seconds out of the twenty of
-        # --quick.
+        # Not torch.optim: it first imports torch's compiler, seconds out of the twenty of --quick.
         with torch.no_grad():
             for parameter in parameters:
                 parameter.sub_(parameter.grad, alpha=_LEARNING_RATE)

@@ -32,8 +32,7 @@ MADE_UP = frozenset({"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs",
                      "configfs", "pstore", "bpf", "efivarfs", "devpts", "devtmpfs", "mqueue",
                      "fusectl", "binfmt_misc", "selinuxfs", "smackfs", "resctrl", "nsfs", "nfsd",
                      "rpc_pipefs"})  # fmt: skip
-# Controllers that hide their disks behind a volume, which says that it rotates unless told
-# otherwise.
+# Controllers that hide their disks behind a volume, which by default says that it rotates.
 _HARDWARE_RAID = re.compile(r"PERC|LOGICAL VOLUME|MegaRAID|\bMR\d{4}|ServeRAID|Smart Array|RAID")
 _LOOPS_AT_MOST = 8
 

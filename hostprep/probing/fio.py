@@ -176,9 +176,7 @@ def measure(
 
 
 def _patience(job: Job) -> float:
-    """Return the seconds that a pass may take, including the arrival of what is under way at its
-    end.
-    """
+    """Return the seconds that a pass may take: what is under way at its end still has to arrive."""
     return job.seconds + _GRACE_SECONDS + job.depth * job.block_bytes / SLOWEST_BYTES_PER_S
 
 

@@ -54,8 +54,7 @@ _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
 )  # fmt: skip
 _WARM_STEPS = 4  # each of which takes that long
 # Starting fio, and reading with it for a moment, takes a fixed time: if there is little time in
-# all, the phases before it get less. The rest is for what belongs to no phase, such as removing
-# files.
+# all, the phases before it get less. The rest is for what is in no phase, such as removing files.
 _FIO_SECONDS = len(WANTED) * (START_SECONDS + LEAST_SECONDS)
 _FIO_LEAST_SECONDS = _FIO_SECONDS / len(DEPTHS)  # without the passes that ask for many at a time
 _FIXED_SECONDS = _FIO_SECONDS + 0.6
@@ -216,9 +215,7 @@ class Phases:
     def read_small(
         self, names: Sequence[str], source: str, at: int | None = None
     ) -> SmallFiles | None:
-        """Read small files, cold and warm; ``at`` is the open folder that their names are relative
-        to.
-        """
+        """Read small files, cold and warm; ``at`` is the open folder that has them."""
         warm = self.clock.part(_WARM, elastic=True)
         after = self.for_large() + _WARM_STEPS * warm
         budget = small_files.Budget(

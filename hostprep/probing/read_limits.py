@@ -11,8 +11,7 @@ from hostprep.probing.model import FioRun, Measured, SmallRun
 from hostprep.probing.rates import READ_LIMITED
 from hostprep.units import format_rate
 
-# Share of the limit: a rate this close to it may have been held back by it. A rate far above it was
-# not.
+# Share of the limit: a rate this close to it may be due to it. A rate far above it is not.
 _AT_LIMIT = (0.7, 1.5)
 
 
