@@ -82,10 +82,10 @@ class CudaPrefetcher(Generic[Batch]):
     everything that the loop has queued.
 
     Tensors that are not page-locked are first copied into page-locked buffers, ``depth + 2`` sets
-    of them, as they are when drawn. A loader that refills anything else corrupts the data without
-    an error, unless it rotates between enough sets: ``depth + 2`` sets of page-locked tensors
-    (DataLoader's ``pin_memory=True`` makes new ones), ``depth + 1`` of what is passed through
-    unchanged (numpy arrays, other objects, tensors on the device).
+    of them, as they are when drawn. A loader that puts new data into anything else it gave before
+    corrupts batches without an error, unless it rotates between enough sets: ``depth + 2`` sets of
+    page-locked tensors (DataLoader's ``pin_memory=True`` makes new ones), ``depth + 1`` of what is
+    passed through unchanged (numpy arrays, other objects, tensors on the device).
 
     Tensors belong to the stream that was current when the batch was requested; to use one in
     another stream, do what torch requires (``record_stream``). An exception of the loader comes

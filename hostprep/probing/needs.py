@@ -70,7 +70,7 @@ def parse_need(text: str) -> Need:
 
 
 def profile_need(name: str) -> Need:
-    """Return the requirement of the profile ``name``; ``UsageError`` lists them if it is none."""
+    """Return the requirement of the profile ``name``; ``UsageError`` with all names for another."""
     profile = PROFILES.get(name.lower())
     if profile is None:
         raise UsageError(f"there is no profile {name!r}.", "known: " + ", ".join(sorted(PROFILES)))
