@@ -31,7 +31,7 @@ def read_memory_kills(root: Path = Path("/")) -> MemoryKills:
     killed = None
     met: dict[str, int] = {}
     for number, (version, folder) in enumerate(folders_of(root, "memory")):
-        # In version 2 only its own limit counts: for that of a group below, a process there is killed.
+        # In version 2 only its own limit counts: a lower group's kills a process of that group.
         file = "memory.events.local" if version == 2 else "memory.oom_control"
         counts = read_counts(folder / file)
         if number == 0:
