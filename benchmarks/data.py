@@ -11,7 +11,7 @@ _NOISE_BYTES = 4 * 1024 * 1024
 def make_files(root: Path, files: int, *, mu: float, sigma: float, folders: int) -> Path:
     """Make ``files`` of log-normal size (``mu``, ``sigma`` of the natural logarithm of bytes).
 
-    Neighbours in a folder are not neighbours in time of writing, as in most real sets.
+    Neighbours in a folder were not written one after the other, as in most real data sets.
     """
     if (root / ".complete").exists():
         return root / "data"
@@ -51,12 +51,12 @@ def make_kilobytes(work: Path, files: int) -> Path:
 
 
 def make_folders(work: Path) -> Path:
-    """40,000 folders of one file of about 3 KB, as where each sample has one of its own."""
+    """40,000 folders with one file of about 3 KB each, as if each sample had its own folder."""
     return make_files(work / "folders", 40_000, mu=8.0, sigma=0.3, folders=40_000)
 
 
 def make_medium(work: Path) -> Path:
-    """500 files of 4 MiB in one folder, as of volumes or short videos."""
+    """500 files of 4 MiB in one folder, like volumes or short videos."""
     return _make_noise(work / "medium" / "data", 500, 1)
 
 
@@ -66,7 +66,7 @@ def make_shards(work: Path) -> Path:
 
 
 def _make_noise(data: Path, files: int, pieces: int) -> Path:
-    """Make ``files`` of ``pieces`` times 4 MiB that nothing compresses."""
+    """Make ``files`` of ``pieces`` times 4 MiB of incompressible data."""
     data.mkdir(parents=True, exist_ok=True)
     for number in range(files):
         path = data / f"shard_{number}.tar"

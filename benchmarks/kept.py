@@ -1,4 +1,4 @@
-"""Results that a benchmark keeps beside itself, and the page that is written from them alone."""
+"""Keeps a benchmark's results beside it, and writes its page from them alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Results = list[dict[str, Any]]
 def keep(
     result: dict[str, Any], out: Path, known_by: tuple[str, ...], render: Callable[[Results], str]
 ) -> None:
-    """Put a result in place of the earlier one with the same fields; write the page again."""
+    """Replace the earlier result with the same ``known_by`` fields; write the page again."""
 
     def key(one: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(one[field] for field in known_by)

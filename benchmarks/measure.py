@@ -1,4 +1,4 @@
-"""Run a command and measure it: wall time, CPU time of all its processes, and their peak memory."""
+"""Runs a command and measures it: wall time, CPU time and peak memory of all its processes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ class Failed(Exception):
 
 
 def measure(args: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
-    """Run ``args`` to its end; memory is sampled 4 times a second, which a short run
-    can miss, since each look costs processor time that the run would otherwise have."""
+    """Run ``args`` to its end and return what it took.
+
+    Memory is sampled only 4 times a second, which may miss a short run, because each sample costs
+    processor time that the run would otherwise have.
+    """
     started = perf_counter()
     process = subprocess.Popen(
         args,
@@ -77,13 +80,13 @@ def _tree_bytes(pid: int) -> int:
 
 
 def drop_caches() -> None:
-    """Make everything cold: written out first, since dirty pages stay."""
+    """Make everything cold: flushed first, because dirty pages stay."""
     os.sync()
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 def compact() -> None:
-    """Join free memory: the last run's pages, freed one by one, would cost this one huge pages."""
+    """Compact free memory: the last run's pages, freed singly, would cost this one huge pages."""
     Path("/proc/sys/vm/compact_memory").write_text("1\n")
 
 
@@ -98,7 +101,7 @@ def warm(root: Path) -> None:
 
 
 def machine() -> str:
-    """Return in a line what the figures were measured on."""
+    """Return in one line what machine the figures were measured on."""
     memory = psutil.virtual_memory().total / 2**30
     processors = Path("/proc/cpuinfo").read_text()
     named = re.search(r"^model name.*?: (.*)", processors, re.M)

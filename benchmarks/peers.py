@@ -1,4 +1,4 @@
-"""The copiers that people use today, each as its manual would have it called."""
+"""The copiers that people use today, each called as its manual recommends."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ TAR = Peer("tar | tar", "tar", _tar)
 RCLONE = Peer("rclone copy --transfers 8", "rclone", _rclone)
 FPSYNC = Peer("fpsync -n 8 -m cpio", "fpsync", _fpsync)
 ALL = (CP, RSYNC, TAR, RCLONE, FPSYNC)
-# No copier: what a cold source gives to many readers that write nothing.
+# Not a copier: what many readers that write nothing get from a cold source.
 READING = Peer("reading alone: xargs -P 32 cat", "xargs", _read)

@@ -41,7 +41,7 @@ PASSES = (("read", MIB, 1), ("read", MIB, 32), ("randread", 4096, 1), ("randread
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison: ratios of what the probe said to the truth, and the margin they must keep."""
+    """One comparison: ratios of the probe's figures to the truth, and the margin they must keep."""
 
     what: str
     said: float
@@ -68,7 +68,7 @@ class Row:
 
 
 class Watch:
-    """An observer that reads a rig's counters at the border of all phases."""
+    """An observer that reads a rig's counters at the boundaries of all phases."""
 
     def __init__(self, truth: Callable[[], Any] = lambda: None) -> None:
         self.truth = truth
@@ -82,7 +82,7 @@ class Watch:
 
 
 def row(what: str, pairs: list[tuple[float, float]], unit: str, margin: float) -> Row:
-    """Return the comparison of (said, truth) pairs, one a round; shows the medians of both."""
+    """Return the comparison of (said, truth) pairs, one per round; shows the medians of both."""
     return Row(
         what,
         statistics.median(said for said, _ in pairs),
@@ -94,7 +94,7 @@ def row(what: str, pairs: list[tuple[float, float]], unit: str, margin: float) -
 
 
 def by_hand(file: str, pattern: str, block: int, depth: int, seconds: float) -> float:
-    """Run fio as one would at a shell; return bytes a second."""
+    """Run fio as one would in a shell; return bytes a second."""
     line = [
         "fio", "--name=hand", f"--filename={file}", f"--rw={pattern}", f"--bs={block}",
         f"--iodepth={depth}", "--ioengine=libaio", "--direct=1",
@@ -106,7 +106,7 @@ def by_hand(file: str, pattern: str, block: int, depth: int, seconds: float) -> 
 
 
 def against_fio(where: Path, rounds: int, seconds: float) -> list[Row]:
-    """In turn on one file, in the order A B B A; the control holds fio by hand against itself."""
+    """Both in turn on one file, in the order A B B A; the control is fio by hand against itself."""
     rows = []
     with tempfile.TemporaryDirectory(dir=where) as folder:
         file = write_file(Path(folder, "data"), 1024 * MIB, 30)
@@ -129,7 +129,7 @@ def against_fio(where: Path, rounds: int, seconds: float) -> list[Row]:
 
 
 def on_arm(where: Path, rounds: int) -> list[Row]:
-    """The same where time is a model's, and nothing else disturbs."""
+    """The same on a disk whose times are a model's, with no other disturbance."""
     with arm_disk(4096 * MIB, where) as disk:
         return against_fio(disk.mount, rounds, 4)
 

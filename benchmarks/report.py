@@ -22,17 +22,17 @@ This page is written by the run: `make bench` (all of it, about an hour, as root
 """
 
 _FRONT = re.compile(r"(<!-- from benchmarks/results.json -->\n)(.*?)(<!-- to here -->)", re.DOTALL)
-# A ratio to a copy that is over at once says nothing: what it costs more does.
+# A ratio to a copy that takes no time says nothing: the difference does.
 _OVER_AT_ONCE_SECONDS = 0.1
 
 
 def host_of(result: dict[str, Any]) -> str:
-    """Return what a result was measured on, whichever Python ran there."""
+    """Return the machine of a result, whichever Python ran there."""
     return str(result["machine"]).rsplit(", Python ", 1)[0]
 
 
 def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
-    """Write the tables of all results to ``path``, those of a machine together."""
+    """Write the tables of all results to ``path``, grouped by machine."""
     parts = [_HEAD]
     for machine, found in _by_machine(results).items():
         parts += [f"## {machine[:1].upper()}{machine[1:]}\n", _summary(found), _scale(found)]
@@ -47,7 +47,7 @@ def write_front(path: Path, results: list[dict[str, Any]]) -> None:
 
 
 def front_table(results: list[dict[str, Any]]) -> str:
-    """Return a row for each scenario that has peers, and a column for each machine."""
+    """Return a row for each scenario with peers, and a column for each machine."""
     machines = _by_machine(results)
     processors = [re.sub(r".*?(\d+ cores) \((.*)\), .*", r"\1, \2", name) for name in machines]
     cells: dict[str, dict[str, str]] = {}
@@ -66,7 +66,7 @@ def front_table(results: list[dict[str, Any]]) -> str:
 
 
 def _of_reading(result: dict[str, Any]) -> str:
-    """Return what the source itself takes, where it was measured beside the copies."""
+    """Return the time of reading the source, if it was measured beside the copies."""
     alone = result["medians"].get(READING.name)
     return f" (reading alone {alone['seconds']:.2f} s)" if alone else ""
 
@@ -80,7 +80,7 @@ def _by_machine(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]
 
 
 def _against_best(result: dict[str, Any]) -> tuple[float, str, float] | None:
-    """Return the seconds of hostprep, the fastest peer and its seconds; None without a peer."""
+    """Return hostprep's seconds, the fastest peer and its seconds; None without a peer."""
     peers = _peers(result)
     if not peers:
         return None
@@ -154,7 +154,7 @@ def _name(name: str) -> str:
 
 
 def _memory(peak_bytes: float) -> str:
-    # A run that is over before the first sample has none.
+    # A run that ended before the first sample has none.
     return f"{peak_bytes / 1e6:.0f} MB" if peak_bytes else "too short to see"
 
 

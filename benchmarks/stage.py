@@ -40,13 +40,13 @@ VERIFY = ("readback", "inflight", "none")
 _TOUCHED_BYTES = 8 * 2**30  # as much as the largest set takes, a million inodes included
 _ZEROS = bytes(2 * 2**20)
 
-# Makes a source below the working directory and takes away what must not stay.
+# Makes a source below the working directory and removes what must not stay.
 Source = Callable[[Path], contextlib.AbstractContextManager[Path]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is compared. ``prepare`` is done before each run, outside of its time."""
+    """What is compared. ``prepare`` is done before each run, and not timed."""
 
     name: str
     title: str
@@ -92,7 +92,7 @@ def private_namespace(work: Path) -> None:
     mount("-t", "tmpfs", "-o", "mode=0755,size=90%", "bench", "/mnt")
     for directory in (TARGET, SCRATCH):
         directory.mkdir()
-    # What is installed has its bytecode, and what is measured should.
+    # An installed hostprep has its bytecode, and so should the one that is measured.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     state = work / "state"
     os.environ.update(
@@ -120,7 +120,7 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
         entries += [(peer.name, partial(run_peer, peer, source)) for peer in contenders]
         runs: dict[str, list[Run]] = {name: [] for name, _ in entries}
         for number in range(rounds):
-            # Each round begins with another one: who comes first is at a disadvantage.
+            # Each round begins with another contender: the first one is at a disadvantage.
             first = number % len(entries)
             for name, run in entries[first:] + entries[:first]:
                 scenario.prepare(source)
@@ -172,9 +172,9 @@ def run_peer(peer: peers.Peer, source: Path) -> Run:
 
 
 def warm_up() -> None:
-    """Bring memory into the same state before each run: in one piece, and touched a moment ago.
+    """Bring memory into the same state before each run: unfragmented, and touched a moment ago.
 
-    Every run leaves it in pieces for the next, and in a virtual machine memory that was free for
+    Every run leaves it fragmented for the next, and in a virtual machine memory that was free for
     some seconds goes back to the host: the first fill after that is several times slower.
     """
     compact()
@@ -189,9 +189,9 @@ def warm_up() -> None:
 
 
 def keep(result: dict[str, object]) -> None:
-    """Put a scenario's result in place of this machine's earlier one; write the tables again.
+    """Replace this machine's earlier result of a scenario; write the tables again.
 
-    Also of one by another Python: what is kept is what was measured last.
+    Even if that was made with another Python: the latest measurement is kept.
     """
     path = HERE / "results.json"
     results = json.loads(path.read_text()) if path.exists() else []
@@ -220,7 +220,7 @@ def on_disk(
 
 @contextlib.contextmanager
 def arm_source(work: Path) -> Iterator[Path]:
-    """4,000 files of about 100 KB on a disk with one arm."""
+    """4,000 files of about 100 KB on a hard disk (the rig ``arm``)."""
     from benchmarks.rigs import arm
 
     with arm.arm_disk(16 * 2**30, SCRATCH) as disk:
@@ -231,7 +231,7 @@ def arm_source(work: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def far_source(work: Path) -> Iterator[Path]:
-    """4,000 files of about 100 KB, each open and each read 10 ms away."""
+    """4,000 files of about 100 KB; each open and each read takes 10 ms (the rig ``far``)."""
     from benchmarks.rigs import far
 
     files = data.make_files(work / "far", 4000, mu=11.4, sigma=0.3, folders=50)

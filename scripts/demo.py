@@ -1,7 +1,7 @@
 """``make demo``: hostprep on a sample data set, from an ordinary disk into RAM and away again.
 
-Runs the ``hostprep`` command as a user would. With root it mounts a tmpfs in a mount namespace of
-its own, which ends with the demo; without, it stages into /dev/shm. Nothing of it stays.
+Runs the ``hostprep`` command as a user would. As root it mounts a tmpfs in a mount namespace of its
+own, which ends with the demo; otherwise it stages into /dev/shm. Nothing of it remains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLONE_NEWNS = 0x20000
 
 def main() -> int:
     """Show everything and return the exit code."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # a terminal that is closed is no Ctrl-C
+    for number in (signal.SIGTERM, signal.SIGHUP):  # closing the terminal sends no Ctrl-C
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     root = os.geteuid() == 0
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def with_root(work: Path) -> int:
-    """The whole: mount, stage, compare, unstage, unmount."""
+    """The full demo: mount, stage, compare, unstage, unmount."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) != 0:
         say("this machine allows no mount namespace; the demo stages into /dev/shm instead.")
@@ -66,7 +66,7 @@ def with_root(work: Path) -> int:
 
 
 def without_root(work: Path, shm: Path) -> int:
-    """What needs no root: the same into the tmpfs that every Linux has."""
+    """What needs no root: the same in the tmpfs that every Linux has."""
     say(
         "without root no tmpfs can be mounted; `sudo make demo` shows that. Here the data set is"
         " staged into /dev/shm, which needs none."
@@ -80,7 +80,7 @@ def without_root(work: Path, shm: Path) -> int:
 
 
 def make_data_set(work: Path) -> Path:
-    """Write some thousands of files of the sizes of images, in folders by class."""
+    """Write some thousands of files with the sizes of images, in folders by class."""
     source = work / "sample-images"
     say(f"making a data set of {FILES:,} image-like files in {source}")
     chooser = random.Random(0)
@@ -142,7 +142,7 @@ def run(*args: str) -> None:
 
 
 def say(words: str) -> None:
-    """Print at once, so that the order with the commands' output is right."""
+    """Print at once, to keep the order with the commands' output."""
     print(words, flush=True)
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Make .venv with hostprep and its development tools, and install the system tools that are missing,
-# saying for each in one sentence what it is for. Without root it names them and goes on.
+# Makes .venv with hostprep and its development tools, and installs missing system tools, saying in
+# one sentence what each is for. Without root it only names them and goes on.
 #   setup.sh --base           the virtual environment with hostprep
 #   setup.sh --dev            its development tools on top
-#   setup.sh --system-tools   what the tests call
-#   setup.sh --vm-tools       what the tests on whole machines call
-#   setup.sh --demo-tools     what the demo calls
+#   setup.sh --system-tools   tools that the tests call
+#   setup.sh --vm-tools       tools that the tests on whole machines call
+#   setup.sh --demo-tools     tools that the demo calls
 #   setup.sh --bench-tools    the peers and rigs of the benchmarks
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -80,8 +80,8 @@ vm_tools() {
   need ssh openssh-client "reaches them"
 }
 
-# The system's own before others on PATH, as the README has it installed: it is built with all
-# optimisations, which an own build mostly is not (`hostprep stage` takes an eighth longer by such).
+# The system's Python comes before others on PATH, as in the README: it is built with all
+# optimisations, unlike most builds by users (with which `hostprep stage` takes an eighth longer).
 python_of_choice() {
   local candidate
   for candidate in ${PYTHON:+"$PYTHON"} /usr/bin/python3 python3 python3.{14,13,12,11}; do
@@ -107,7 +107,7 @@ makes_environments() { # PYTHON
 
 virtual_environment() {
   local python
-  # One that was interrupted while it was made has a Python, and no pip.
+  # If making it was interrupted, it has a Python but no pip.
   if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     if ! python=$(python_of_choice); then
       apt_install python3 "hostprep is written in it" && python=$(python_of_choice) || {
@@ -128,7 +128,7 @@ development_tools() {
 }
 
 pip_install() {
-  # Warnings of pip are about its own configuration; its errors still come through.
+  # pip's warnings are about its own configuration; its errors are still shown.
   .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable "$1"
 }
 

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Run all tests in a few runs of pytest: three side by side, since those that boot hosts and those on
-# real mounts wait for half of the time; then, with nothing beside them, those that hold a measured
-# time against a known one. `python -m pytest` has all in one run, which takes longer.
+# Runs all tests in a few runs of pytest: three at a time, because tests that boot hosts and tests on
+# real mounts spend half of their time waiting; then, with nothing else running, the tests that
+# compare a measured time with a known one. `python -m pytest` does all in one run, which takes longer.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of some thousand commands would
-# compile hostprep anew.
+# If Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of some thousand commands would
+# compile hostprep again.
 .venv/bin/python -m compileall -q hostprep tests/kit
 
-# So that the three take about as long: those that boot hosts have some of those on real mounts
-# beside them, and those on real mounts one that would fit with the others.
+# Balances the three runs: the one that boots hosts also gets some tests on real mounts, and the one
+# on real mounts gets a test that would otherwise belong to the third.
 moved=(tests/integration/test_{probe,provision,stage_kills,stage_slow_sources}.py)
 lent=tests/cli/test_recommend_compared.py
 
-# Torch takes a gigabyte in them, of which each fork of a later test in the same process copies the
-# page tables: in a run of their own it is theirs alone.
+# Torch takes a gigabyte in these tests, and each fork in a later test of the same process would copy
+# the page tables of that: so they have a run of their own.
 torchs=(tests/unit/{cuda,loading})
 
-# Only these have to be read for those that hold a measured time.
+# Only these files contain tests that check a measured time.
 mapfile -t holding_time < <(grep -rlE 'mark\.timed' tests --include='test_*.py' | sort)
 
 said=$(mktemp -d)
@@ -26,7 +26,7 @@ beside=()
 trap 'kill -INT "${beside[@]}" 2>/dev/null; wait; rm -rf "$said"' EXIT
 trap 'exit 130' INT TERM
 
-# Each run keeps for itself what failed in it.
+# Each run has its own record of failed tests.
 run() { .venv/bin/python -m pytest -o cache_dir="$said/$1.cache" "${@:2}"; }
 mounts() {
     run mounts -m "not timed" "$lent" tests/integration "${moved[@]/#/--ignore=}" "$@"
@@ -57,12 +57,12 @@ cat "$said/mounts" "$said/hosts"
 timed
 ended[timed]=$?
 
-# Something else on the machine may disturb it for longer than the tries of one test last, and some
-# wait in vain for a disk that all the others write to: what failed is asked once more, later and
-# with nothing beside it. What is wrong with hostprep stays so.
+# Other programs may disturb the machine for longer than a test's retries last, and some tests wait
+# in vain for a disk that all the others write to: failed tests run once more, later and with
+# nothing beside them. A real fault of hostprep fails again.
 status=0
 for each in others torchs mounts hosts timed; do
-    if [ "${ended[$each]}" = 1 ]; then # tests failed; all else means that some were not run
+    if [ "${ended[$each]}" = 1 ]; then # tests failed; any other status means that some were not run
         [ "$each" != timed ] || sleep 120
         echo "once more, alone: what failed of the $each"
         "$each" --last-failed --last-failed-no-failures none

@@ -1,8 +1,8 @@
-"""Run what `make test-gpu` does, by the Python that runs this, with whatever is there beside torch.
+"""Runs what `make test-gpu` does, with the Python that runs this and whatever it has beside torch.
 
-A machine with a GPU may be at hand only once, and without a package registry. So this says first
-what is missing, and then runs all that can be run without it: without pytest the transcript of
-`hostprep verify` alone, without its plugin for timeouts the tests without those. Both halves run,
+A machine with a GPU may be available only once, and without a package registry. So this first says
+what is missing, and then runs everything that works without it: without pytest only the transcript
+of `hostprep verify`, without its timeout plugin the tests without timeouts. Both halves run,
 whatever the first one finds.
 """
 
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Module, the package that has it, and what does not run without it.
+# Module, the package that provides it, and what does not work without it.
 WANTED = (
     ("torch", "torch", "nothing is tested"),
     ("pynvml", "nvidia-ml-py", "link, clocks and other users of the GPU are not known"),
@@ -23,7 +23,7 @@ WANTED = (
     ("pytest", "pytest", "the transcript of `hostprep verify` alone is made"),
     ("pytest_timeout", "pytest-timeout", "a test that hangs is not ended"),
 )
-# torch is gigabytes, and a cold disk may take minutes for them: read once, before it is timed.
+# torch is gigabytes, and reading them from a cold disk may take minutes: done before it is timed.
 READ_TORCH = """
 import time
 began = time.monotonic()
@@ -36,13 +36,13 @@ print(
 
 
 def main() -> int:
-    """Return 0 where everything that was run passed."""
+    """Return 0 if everything that was run passed."""
     os.chdir(ROOT)
     missing = [each for each in WANTED if importlib.util.find_spec(each[0]) is None]
     for _, package, without in missing:
         print(f"test-gpu: {package} is missing in {sys.executable}: {without}.", flush=True)
     names = {module for module, _, _ in missing}
-    # Its command line needs more than one package: what is missing there, it says itself.
+    # hostprep's command line needs several packages: it says itself what is missing.
     if "torch" in names or _run("-m", "hostprep", "verify", "--help", quiet=True) != 0:
         return 2
     _run("-c", READ_TORCH)
@@ -50,7 +50,7 @@ def main() -> int:
         return _run("-m", "tests.gpu.transcript")
     pytest = ["-m", "pytest", "-p", "no:cacheprovider"]
     if "pytest_timeout" in names:
-        pytest += ["-o", "addopts=-ra"]  # or its setting and its mark would be mistakes
+        pytest += ["-o", "addopts=-ra"]  # otherwise its setting and its mark would be errors
     first = _run(*pytest, "tests/gpu/test_verify_gpu.py")
     second = _run(*pytest, "tests/gpu", "--ignore", "tests/gpu/test_verify_gpu.py")
     return first or second

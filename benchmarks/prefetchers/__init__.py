@@ -1,1 +1,1 @@
-"""``CudaPrefetcher`` beside what people bring batches to the GPU with today."""
+"""``CudaPrefetcher`` compared with the ways that people bring batches to the GPU today."""

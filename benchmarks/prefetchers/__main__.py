@@ -28,12 +28,12 @@ from benchmarks.prefetchers.report import render
 from hostprep.cuda.torch_backend import why_no_cuda
 
 HERE = Path(__file__).parent
-# Of the time that is left: the rate may take so much, and what follows the rest.
+# Share of the time left that the rate may take; the other parts get the rest.
 RATE_SHARE = 0.5
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Measure on the current device and write the results; 1 where there is no CUDA."""
+    """Measure on the current device and write the results; return 1 if there is no CUDA."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.prefetchers",
         description=__doc__,
@@ -53,7 +53,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def measure(out: Path, seconds: float, until: float) -> None:
-    """Measure part by part, and keep what there is after each."""
+    """Measure part by part, and store the results so far after each."""
     import torch
 
     from benchmarks.prefetchers import rate as costs
@@ -92,12 +92,12 @@ def measure(out: Path, seconds: float, until: float) -> None:
 
 
 def keep(result: dict[str, Any], out: Path) -> None:
-    """Put a result in place of the earlier one of its device and torch; write the page again."""
+    """Replace the earlier result of the same device and torch; write the page again."""
     kept.keep(result, out, ("device", "torch"), render)
 
 
 def driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """Return the version of the kernel's driver, None where it does not say."""
+    """Return the version of the kernel's driver, None if it does not say."""
     try:
         found = re.search(r"\d+\.\d+(\.\d+)?", path.read_text().partition("\n")[0])
     except OSError:

@@ -1,9 +1,9 @@
-"""What batches are brought to CUDA with today, and what is compared with it.
+"""The ways in which batches are brought to CUDA today, for comparison.
 
-Each is written anew in a few lines from what its source documents: which stream copies, who waits
-for whom, and who holds what. All take batches that are a tensor or a tuple of tensors. Copies and
-conversions are queued by one function, in whichever stream the contender makes the current one, and
-a hook is called there before them: so copies can be made to come late, the same for everybody.
+Each is reimplemented in a few lines from what its source documents: which stream copies, what waits
+for what, and what holds which references. All take batches that are a tensor or a tuple of tensors.
+One function queues the copies and conversions, in the stream that the contender makes the current
+one, and calls a hook before them: so copies can be delayed in the same way for all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Dtypes = Mapping[torch.dtype, torch.dtype]
 
 
 def nothing() -> None:
-    """Leave copies as they are."""
+    """Do not delay copies."""
 
 
 class Peer:
@@ -122,7 +122,7 @@ class DataPrefetcher(Peer):
         return batch
 
     def hand_over(self, batch: Any) -> None:
-        """Say nothing of who reads the batch."""
+        """Do not record which stream reads the batch."""
 
 
 class Apex(DataPrefetcher):
@@ -143,7 +143,7 @@ class TimmBefore(Loop):
 
     def __iter__(self) -> Iterator[Any]:
         side = self.new_stream()
-        batch: Any  # which an empty loader leaves without a value, here as there
+        batch: Any  # an empty loader leaves it without a value, here as in timm
         first = True
         for coming in self.loader:
             with torch.cuda.stream(side):
@@ -216,7 +216,7 @@ class Background(Peer):
 
 
 class _Hooked(TorchCudaBackend):
-    """Calls the hook where copies from the host are queued."""
+    """Calls the hook before copies from the host are queued."""
 
     def __init__(self, device: torch.device, before_copy: Hook, dtypes: Dtypes) -> None:
         super().__init__(device.index, dtypes, False)
@@ -231,7 +231,7 @@ class _Hooked(TorchCudaBackend):
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One that is compared: how to make it, as ``Peer`` is made, and what it wants."""
+    """One of the contenders: how to make it, as with ``Peer``, and what it needs."""
 
     name: str
     about: str
@@ -266,7 +266,7 @@ CONTENDERS = (
     _ours("CudaPrefetcher, depth 1", "``hostprep.cuda``, as it comes.", 1),
     _ours("CudaPrefetcher, depth 2", "``hostprep.cuda``, two batches ahead.", 2),
 )
-# What shows whether an arrangement provokes anything on the device at hand.
+# Broken on purpose: they show whether an arrangement provokes anything on this device.
 CONTROLS = (
     _ours("no wait before use", "Reads before the copy is there.", 1, controls.NoWaitBeforeUse),
     _ours("no wait back", "Copies over what may still be read.", 1, controls.NoWaitBack),

@@ -1,7 +1,7 @@
 """What a contender costs: the rate of a loop like a training, and the memory that stays reserved.
 
-The batches are in host memory before the clock starts, a few of them over and over, so that no
-loader is waited for. The clock is the host's, around a whole pass and the device's end of it.
+A few batches are in host memory before the clock starts and are repeated, so that nothing waits for
+a loader. The clock is the host's, around a whole pass including the device's end of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPUTE, COPY = "compute alone", "copy alone"
 
 
 class Cycled:
-    """A few batches over and over, ``count`` in all: a loader that is never waited for."""
+    """A few batches repeated, ``count`` in all: a loader that never makes anybody wait."""
 
     def __init__(self, batches: list[Any]) -> None:
         self.batches, self.count = batches, 0
@@ -45,7 +45,7 @@ class Cycled:
 
 
 def rate(bench: Bench, until: float) -> Found:
-    """Time a loop like a training by each contender in turn, beside compute and copy alone."""
+    """Time a loop like a training with each contender in turn, besides compute and copy alone."""
     settle(bench)
     bench.calibrate()
     kept = {
@@ -75,7 +75,7 @@ def rate(bench: Bench, until: float) -> Found:
         "rates": {},
         "problems": {},
     }
-    _in_turn(bench, passes, WARM_BATCHES, found, 0)  # what is made once is made here
+    _in_turn(bench, passes, WARM_BATCHES, found, 0)  # one-time work is done in this pass
     taken = _in_turn(bench, passes, WARM_BATCHES, found, 0)
     left = max(0.0, until - time.monotonic())
     per_batch = sum(taken.values()) / WARM_BATCHES
@@ -96,7 +96,7 @@ def _in_turn(
     found: Found,
     first: int,
 ) -> dict[str, float]:
-    """Return the seconds of a pass by each that still goes, beginning with number ``first``."""
+    """Return the seconds of a pass by each that has not failed, beginning with number ``first``."""
     names = [name for name in passes if name not in found["problems"]]
     seconds = {}
     for name in names[first:] + names[:first]:
@@ -125,7 +125,7 @@ def _passing(
 
 
 def _epochs(bench: Bench, contender: Contender, loader: Any) -> Callable[[], Iterable[Any]]:
-    """Return what gives an epoch's batches: by one contender for all, or one for each."""
+    """Return a function that gives an epoch's batches: from one contender, or a new one each."""
 
     def make() -> Any:
         return contender.make(loader, bench.device, dtypes=HALF)
@@ -166,7 +166,7 @@ def _images(count: int, pinned: bool) -> tuple[Any, Any]:
 
 
 def memory(bench: Bench, until: float) -> Found:
-    """Return what torch's allocator holds more than before, after some of the epochs."""
+    """Return how much more torch's allocator holds than before, after some of the epochs."""
     bench.calibrate()
     kept = {pinned: [_images(count, pinned) for count in MIXED_IMAGES] for pinned in (True, False)}
     return {
@@ -182,7 +182,7 @@ def _held(bench: Bench, contender: Contender, batches: list[Any]) -> Found:
     epoch = _epochs(bench, contender, batches)
 
     def step(images: Any) -> None:
-        bench.spin(STEP_SECONDS)  # the host is ahead, and reads of older batches are queued
+        bench.spin(STEP_SECONDS)  # the host runs ahead, and reads of older batches are queued
         images.amax()
 
     found: Found = {"reserved_bytes": {}, "peak_bytes": {}}

@@ -129,7 +129,7 @@ def _wrong(found: dict[str, Any] | None) -> str:
     told = [found["problem"]] if "problem" in found else []
     if "wrong" in found:
         wrong, values = found["wrong"], found["values"]
-        # Rounded down to nothing, a few of millions would look like none.
+        # As a rate, a few wrong ones in millions would be rounded to zero.
         told.append(f"**{wrong:,}** of {values:,}" if wrong else f"0 of {values:,}")
     return "; ".join(told)
 

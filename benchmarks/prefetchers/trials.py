@@ -1,9 +1,9 @@
-"""Does a contender deliver what the loader gave, and what does it do where an epoch is odd?
+"""Does a contender deliver what the loader gave, and what does it do in an unusual epoch?
 
-Wrong values are provoked in arrangements that make a missing order show, as
-``hostprep.cuda.delivery`` does, and the prefetchers that are broken on purpose say whether that
-works on the device at hand. What a contender raises is its result, in one line, and the rest goes
-on; so is that there was no time left for it.
+Wrong values are provoked in arrangements in which missing synchronisation shows, as in
+``hostprep.cuda.delivery``, and the deliberately broken prefetchers show whether that works on the
+device at hand. If a contender raises an exception, that is its result, in one line, and the rest
+goes on; the same if there was no time left for it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PAPERS = 5
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How values are provoked to be wrong.
+    """How wrong values are provoked.
 
     ``late_use`` and ``late_copy`` are seconds of spinning before each. ``keeps_name``: the loop is
-    a plain ``for``, whose name keeps a batch until the next one is there; otherwise it is let go
-    once it was used. ``stop_after`` leaves the loop early.
+    a plain ``for``, whose variable keeps a batch alive until the next one is there; otherwise a
+    batch is released after its use. ``stop_after`` leaves the loop early.
     """
 
     name: str
@@ -55,7 +55,7 @@ ARRANGEMENTS = (
 
 
 def guarded(what: Callable[[], Found], until: float) -> Found:
-    """Return what is found, or the ``problem`` that kept it from being found."""
+    """Return the findings, or the ``problem`` that prevented them."""
     if time.monotonic() > until:
         return {"problem": "there was no time left"}
     try:
@@ -69,10 +69,10 @@ def problem(error: Exception) -> str:
 
 
 def settle(bench: Bench) -> None:
-    """Wait for the device and have torch give back what nobody holds, so that all begin alike.
+    """Wait for the device and make torch release unused memory, so that all begin alike.
 
-    Without a collection, which takes a tenth of a second where torch is loaded: no contender is in
-    a circle.
+    Without a garbage collection, which takes a tenth of a second with torch loaded: no contender is
+    part of a reference cycle.
     """
     torch.cuda.synchronize(bench.device)
     torch.cuda.empty_cache()
@@ -82,7 +82,7 @@ def settle(bench: Bench) -> None:
 
 
 class Patterns:
-    """Fresh batches of values that say which value of which batch they are; an odd last one."""
+    """Fresh batches whose values identify their place and batch; the last one is smaller."""
 
     def __init__(self, count: int, pinned: bool) -> None:
         self.count, self.pinned = count, pinned
@@ -99,10 +99,10 @@ class Patterns:
 
 
 def values(bench: Bench, until: float) -> Found:
-    """Return wrong values by arrangement and contender, those broken on purpose among them."""
+    """Return the wrong values by arrangement and contender, deliberately broken ones included."""
     bench.calibrate()
-    # Torch keeps page-locked memory that was let go. To lock more of it in a trial may wait for the
-    # device, and hide what is to be seen.
+    # Torch keeps released page-locked memory. Locking more of it during a trial may wait for the
+    # device, and hide the fault.
     list(Patterns(BATCHES + PAPERS, pinned=True))
     found: Found = {}
     for arrangement in ARRANGEMENTS:
@@ -115,7 +115,7 @@ def values(bench: Bench, until: float) -> Found:
 
 
 def wrong_values(bench: Bench, contender: Contender, arrangement: Arrangement) -> Found:
-    """Compare every value on the device, in the consumer's stream, as it would be used."""
+    """Compare every value on the device, in the consumer's stream, as in real use."""
     settle(bench)
     late = arrangement.late_copy
     made = contender.make(
@@ -143,7 +143,7 @@ def wrong_values(bench: Bench, contender: Contender, arrangement: Arrangement) -
         _paper(bench)
     rest = 0 if arrangement.stop_after else sum(1 for _ in iterator)
     del batch, iterator, made
-    # An early end leaves copies under way: what is written now must not be written over.
+    # An early end leaves copies under way: they must not overwrite what is written now.
     papers = [_paper(bench) for _ in range(PAPERS)]
     if late:
         bench.spin(PAPERS * late)
@@ -165,7 +165,7 @@ def _differing(batch: tuple[Any, Any], number: int) -> Any:
 
 
 def _paper(bench: Bench) -> Any:
-    """Allocate as much as a batch from the consumer's memory and write all of it."""
+    """Allocate a batch's size from the consumer's memory and write all of it."""
     return torch.full((ROWS * ROW_VALUES,), POISON, dtype=torch.int32, device=bench.device)
 
 
@@ -173,7 +173,7 @@ def _paper(bench: Bench) -> Any:
 
 
 class OnPurpose(Exception):
-    """What the failing loader raises, and nobody else."""
+    """What only the failing loader raises."""
 
 
 class Few:
@@ -194,7 +194,7 @@ class Few:
 
 
 def facts(bench: Bench, until: float) -> Found:
-    """Return what each contender does where an epoch is not simply gone through."""
+    """Return what each contender does if an epoch is not just a plain pass."""
     return {
         contender.name: {
             fact.__name__.strip("_"): guarded(partial(_told, fact, bench, contender), until)
@@ -229,7 +229,7 @@ def _empty(bench: Bench, contender: Contender) -> bool:
 
 
 def _before_error(bench: Bench, contender: Contender) -> str:
-    """Return how many batches came before the loader's exception, of how many there were."""
+    """Return how many of its batches came before the loader's exception."""
     came = 0
     try:
         for _ in _made(bench, contender, 3, fails=True):

@@ -1,1 +1,1 @@
-"""How much is lost by what ``hostprep recommend`` says, and by the rules that frameworks have."""
+"""How much is lost with what ``hostprep recommend`` says, and with the frameworks' rules."""

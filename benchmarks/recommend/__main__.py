@@ -110,24 +110,24 @@ def parsed() -> argparse.Namespace:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of workers that are listed, in order."""
+    """Return the listed numbers of workers, in order."""
     return tuple(sorted({int(word) for word in text.split(",")}))
 
 
 def set_environment(home: Path) -> None:
-    """Set what all that is measured inherits."""
-    # Where hostprep is not installed its own processes import nothing from the current directory.
+    """Set the environment that everything measured inherits."""
+    # If hostprep is not installed, its own processes import nothing from the current directory.
     folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ.update(
         PYTHONPATH=os.pathsep.join(folders),
         CUDA_VISIBLE_DEVICES="",
-        HOSTPREP_STATE_DIR=str(home / "state"),  # what was recommended here is not the machine's
+        HOSTPREP_STATE_DIR=str(home / "state"),  # recommendations made here are not the machine's
         HOSTPREP_BENCH_DATA=str(home),
     )
 
 
 def kept_sweep(result: dict[str, Any] | None) -> tuple[Plan | None, Sweep]:
-    """Return the sweep of a kept result and how it was measured; nothing where there is none."""
+    """Return the sweep of a stored result and how it was measured; nothing if there is none."""
     if result is None:
         return None, {}
     plan = Plan(**{**result["plan"], "workers": tuple(result["plan"]["workers"])})
@@ -135,7 +135,7 @@ def kept_sweep(result: dict[str, Any] | None) -> tuple[Plan | None, Sweep]:
 
 
 def keep(out: Path, name: str, measured: dict[str, Any]) -> None:
-    """Put a workload's result in place of this machine's earlier one; write the page again."""
+    """Replace this machine's earlier result of a workload; write the page again."""
     result = {
         "name": name,
         "machine": machine(),
@@ -150,7 +150,7 @@ def keep(out: Path, name: str, measured: dict[str, Any]) -> None:
 
 
 def read(out: Path) -> list[dict[str, Any]]:
-    """Return the results that are kept, of all machines."""
+    """Return the stored results of all machines."""
     path = out / "results.json"
     found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     return found

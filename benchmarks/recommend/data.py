@@ -1,4 +1,4 @@
-"""The files that the workloads read, and the rigs that two of them lie on."""
+"""The files that the workloads read, and the rigs that two of the workloads use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ARM_MEAN_BYTES = 40_000
 
 @contextmanager
 def prepared(name: str, home: Path) -> Iterator[Callable[[], None]]:
-    """Make the files of a workload; yield what makes them cold again between measurements."""
+    """Make the files of a workload; yield a function that makes them cold between measurements."""
     if name in ("jpeg", "far"):
         write_images(home / "jpeg")
     if name == "npy":
@@ -45,7 +45,7 @@ def prepared(name: str, home: Path) -> Iterator[Callable[[], None]]:
 
 
 def nothing() -> None:
-    """Leave a workload as it is: what it reads is as warm, or as cold, each time."""
+    """Leave a workload as it is: what it reads is equally warm, or cold, each time."""
 
 
 def write_images(folder: Path) -> None:

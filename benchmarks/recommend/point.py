@@ -1,8 +1,8 @@
-"""Time a real DataLoader with one number of workers; shares no code with hostprep.
+"""Times a real DataLoader with one number of workers; shares no code with hostprep.
 
-    python -m benchmarks.recommend.point jpeg 4 2.5     workload, workers, seconds
+  python -m benchmarks.recommend.point jpeg 4 2.5     workload, workers, seconds
 
-A process of its own for each measurement, which prints it as JSON.
+Each measurement has a process of its own, which prints it as JSON.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def main() -> None:
 
 
 def time_point(name: str, workers: int, seconds: float) -> dict[str, float | None]:
-    """Time a DataLoader: what is made ahead is discarded, whole rounds of all workers count."""
+    """Time a DataLoader: what was made ahead is discarded; whole rounds of all workers count."""
     from torch.utils.data import DataLoader
 
     from benchmarks.recommend.workloads import WORKLOADS
 
     loader = DataLoader(WORKLOADS[name](), batch_size=BATCH_SIZE, num_workers=workers, shuffle=True)
     batches = iter(loader)
-    # A loop holds a batch until the next has come, as a training does.
+    # Like a training, the loop holds a batch until the next one has come.
     for _ in itertools.islice(batches, 2 * workers + 4):
         pass
     busy, idle = processor_ticks()
@@ -55,7 +55,7 @@ def time_point(name: str, workers: int, seconds: float) -> dict[str, float | Non
 
 
 def share_of_others(busy: int, idle: int, mine: int) -> float | None:
-    """Return what others took of all processors, None where the kernel does not count that."""
+    """Return the share of all processors that others took, None if the kernel does not count it."""
     return max(0, busy - mine) / (busy + idle) if busy + idle else None
 
 

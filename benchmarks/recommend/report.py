@@ -1,4 +1,4 @@
-"""Writes ``README.md`` from kept results alone, a section for each machine."""
+"""Writes ``README.md`` from stored results alone, a section for each machine."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _summary(results: list[dict[str, Any]]) -> list[str]:
 
 
 def _rules(results: list[dict[str, Any]]) -> list[str]:
-    """Return the regret of each rule; an empty cell where a sweep has no such point."""
+    """Return the regret of each rule; an empty cell if a sweep lacks that point."""
     lines = ["Regret of the rules from the number of processors, on the same sweeps:", ""]
     lines += [f"| rule | {_cells(r['name'] for r in results)} |", "|---|" + "---|" * len(results)]
     chosen = (_regret_cell(r, r["recommended"]) for r in results)
@@ -130,7 +130,7 @@ def _counts(results: list[dict[str, Any]]) -> list[str]:
 
 
 def _caveats(results: list[dict[str, Any]]) -> list[str]:
-    """Return what to know when reading: above all what other programs did meanwhile."""
+    """Return what readers should know: above all what other programs did meanwhile."""
     lines = []
     for result in results:
         name, tries = result["name"], result["plan"]["tries"]
@@ -173,9 +173,9 @@ def _spread(measured: list[dict[str, Any]]) -> float:
 
 
 def _drift(result: dict[str, Any]) -> float:
-    """Return by how much the passes differ at the same number of workers, the median.
+    """Return by how much passes differ at the same number of workers, as the median.
 
-    What was measured once says nothing of that.
+    What was measured only once says nothing about that.
     """
     repeated = [measured for measured in result["sweep"].values() if len(measured) > 1]
     return statistics.median(map(_spread, repeated)) if repeated else 0.0
@@ -193,7 +193,7 @@ def _regret_cell(result: dict[str, Any], workers: int) -> str:
 
 
 def _sweep_cell(result: dict[str, Any], workers: int) -> str:
-    """Return the median, a mark, and how far the measurements lie apart."""
+    """Return the median, a mark, and the spread of the measurements."""
     measured = result["sweep"].get(str(workers))
     if measured is None:
         return ""
@@ -203,7 +203,7 @@ def _sweep_cell(result: dict[str, Any], workers: int) -> str:
 
 
 def _verdict(result: dict[str, Any], workers: int) -> str:
-    """Return a regret with its verdict; none where the passes differ by as much themselves."""
+    """Return a regret with its verdict; none if the passes themselves differ by as much."""
     value, noise = _regret(result, workers), _drift(result)
     if value <= TARGET:
         return f"{value:.1%}"

@@ -1,4 +1,4 @@
-"""Measuring one workload: what ``hostprep recommend`` says, and the sweep it is held against."""
+"""Measures one workload: what ``hostprep recommend`` says, and the sweep to compare that with."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from benchmarks.recommend.plan import FINALISTS, Plan, Progress
 from benchmarks.recommend.point import processor_ticks
 
 ROOT = Path(__file__).parents[2]
-# Of all processors: where other programs took more during a measurement, it is taken again, and
-# says so if that did not help. The server of a slow source is such a program, but belongs to it.
+# Share of all processors: if other programs took more during a measurement, it is repeated, and
+# marked if that did not help. The server of a slow source is such a program, but belongs to it.
 DISTURBED = 0.10
 DISTURBED_WITH_A_SERVER = 0.25
 SERVED = ("far", "arm")
-# A recommendation takes so long that it is made anew but once.
+# A recommendation takes so long that it is repeated only once.
 _RECOMMENDATIONS = 2
 
-# One measurement: its rate, its seconds, the share of other programs where that is known.
+# One measurement: its rate, its seconds, the share of other programs if that is known.
 Point = dict[str, Any]
 Sweep = dict[int, list[Point]]
 
 
 class Failed(Exception):
-    """What was to be measured ended with these words."""
+    """What was to be measured ended with this message."""
 
 
 def measure(
     name: str, make_cold: Callable[[], None], plan: Plan, points: Sweep, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return the recommendation and the sweep of one workload; of ``points`` what is missing."""
+    """Return the recommendation and the sweep of one workload; measures what ``points`` lacks."""
     recommended, seconds = recommended_in_quiet(name, make_cold, plan)
     chosen = recommended["num_workers"]
     say(f"{name}: {recommended['verdict']} ({seconds:.0f} s)")
@@ -72,9 +72,9 @@ def complete(
     chosen: int,
     say: Callable[[str], None],
 ) -> dict[int, str]:
-    """Measure what is missing in ``points``, then the best of all; return what failed, and how.
+    """Measure what is missing in ``points``, then the best again; return what failed, and how.
 
-    It fails where the host bears fewer workers: what the others gave stands.
+    A number fails if the host supports only fewer workers: the results of the others stand.
     """
     missing = sorted({*plan.workers, chosen} - set(points))
     progress = Progress(say, plan.measurements(len(missing)))
@@ -107,7 +107,7 @@ def complete(
 def recommended_in_quiet(
     name: str, make_cold: Callable[[], None], plan: Plan
 ) -> tuple[dict[str, Any], float]:
-    """Return a recommendation and its seconds, made once more where it was disturbed."""
+    """Return a recommendation and its seconds; made once more if it was disturbed."""
     for _ in range(min(_RECOMMENDATIONS, plan.tries)):
         make_cold()
         wait_until_quiet(plan.quiet_seconds)
@@ -120,7 +120,7 @@ def recommended_in_quiet(
 
 
 def was_disturbed(recommended: dict[str, Any]) -> bool:
-    """Return whether the recommendation says itself that other programs were at work."""
+    """Return whether the recommendation itself says that other programs were at work."""
     return any("other programs" in note for note in recommended["notes"])
 
 
@@ -131,7 +131,7 @@ def recommendation(name: str) -> dict[str, Any]:
 
 
 def timed_in_quiet(name: str, workers: int, make_cold: Callable[[], None], plan: Plan) -> Point:
-    """Time one number of workers, again where it was disturbed; return the least disturbed."""
+    """Time one number of workers, again if it was disturbed; return the least disturbed try."""
     tries: list[Point] = []
     while len(tries) < plan.tries and (not tries or is_disturbed(name, tries[-1])):
         make_cold()
@@ -157,18 +157,18 @@ def is_disturbed(name: str, point: Point) -> bool:
 
 
 def limit_of(name: str) -> float:
-    """Return the share of other programs from which on a measurement counts as disturbed."""
+    """Return the share of other programs above which a measurement counts as disturbed."""
     return DISTURBED_WITH_A_SERVER if name in SERVED else DISTURBED
 
 
 def wait_until_quiet(longest_seconds: float) -> None:
-    """Wait until other programs have left the processors alone for a second, or too long."""
+    """Wait until other programs leave the processors alone for a second, or the limit is over."""
     deadline = time.monotonic() + longest_seconds
     while time.monotonic() < deadline:
         busy, idle = processor_ticks()
         time.sleep(1.0)
         busy_now, idle_now = processor_ticks()
-        # Not less: where the kernel counts nothing both are 0, and waiting is of no use.
+        # Not `<`: if the kernel counts nothing, both are 0, and waiting is useless.
         if busy_now - busy <= DISTURBED * (busy_now - busy + idle_now - idle):
             return
 

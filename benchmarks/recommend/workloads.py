@@ -1,7 +1,7 @@
-"""Six data sets as users have them, for the benchmark of ``hostprep recommend``.
+"""Six data sets like those of users, for the benchmark of ``hostprep recommend``.
 
-Their files lie below ``$HOSTPREP_BENCH_DATA``. Lengths are nominal where reading a file again costs
-the same as reading another one; ``arm`` has as many samples as files, for there it does not.
+Their files lie below ``$HOSTPREP_BENCH_DATA``. Lengths are nominal if reading a file again costs
+the same as reading another one; ``arm`` has as many samples as files, because there it does not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Far(Jpeg):
 
 
 class Npy(Jpeg):
-    """Arrays of 150 KB in a tmpfs, as they are."""
+    """Arrays of 150 KB in a tmpfs, used unchanged."""
 
     name = "npy"
 
@@ -62,7 +62,7 @@ class Npy(Jpeg):
 
 
 class Arm(Jpeg):
-    """Whole files from a disk with one arm, read for the first time."""
+    """Whole files from a hard disk, read for the first time."""
 
     name = "arm"
 
@@ -86,7 +86,7 @@ class Text(Jpeg):
 
 
 class Volume(Jpeg):
-    """Volumes of 2 MB in a tmpfs, normalised: a batch of 32 is 128 MB to hand over."""
+    """Volumes of 2 MB in a tmpfs, normalised: a batch of 32 is 128 MB to pass on."""
 
     name = "volume"
 

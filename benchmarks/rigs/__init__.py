@@ -1,1 +1,1 @@
-"""Slow sources, served over FUSE: a disk with one arm, and a server far away."""
+"""Slow sources, served over FUSE: a hard disk (one arm), and a distant server."""

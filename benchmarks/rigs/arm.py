@@ -1,9 +1,9 @@
-"""*arm*: a disk with one arm, as latency: a file over FUSE, a loop device on it, ext4 on top.
+"""*arm*: a hard disk, modelled as latency: a file over FUSE, a loop device on it, ext4 on top.
 
 The model is a 7200 rpm disk. A request that does not begin where the last one ended moves the arm:
 1 to 16 ms by the square root of the distance over the disk's size, and half a turn of 8.33 ms until
-the data comes by. A gap ahead that would pass under the head in less than 2 ms is read over instead
-and costs that time. 160 MB/s; one request at a time, in their order; writes are free.
+the data passes. A gap ahead that would pass under the head in less than 2 ms is read over instead
+and costs that time. 160 MB/s; one request at a time, in order; writes are free.
 
 The loop device reads its file directly and FUSE caches nothing, so the only page cache is that of
 the ext4 on top, which a ``remount`` makes cold. The device says that it rotates, as such a disk
@@ -28,10 +28,10 @@ SHORTEST_SEEK_SECONDS = 0.001
 LONGEST_SEEK_SECONDS = 0.016
 HALF_TURN_SECONDS = 0.00833 / 2
 READ_OVER_SECONDS = 0.002
-# Else a kernel thread reads all block bitmaps after a mount, and moves the arm meanwhile. A disk
-# that is in use was mounted long ago.
+# Otherwise a kernel thread reads all block bitmaps after a mount, and moves the arm meanwhile. A
+# disk in use was mounted long ago.
 _OPTIONS = ("no_prefetch_block_bitmaps",)
-# ext4 spreads directories by a hash with a random seed; the rig should lay out alike in each run.
+# ext4 spreads directories by a hash with a random seed; the rig should always have the same layout.
 _SEED = "6b1f2c9e-4a7d-4e53-9c1b-8f0d2a6e7b35"
 _MKFS_OPTIONS = ("-U", _SEED, "-E", f"hash_seed={_SEED},lazy_itable_init=0,lazy_journal_init=0")
 
@@ -51,7 +51,7 @@ COUNTER_NAMES = (*(field.name for field in fields(ArmStats)), "unmetered")
 
 
 def seek_seconds(distance_bytes: int, size_bytes: int) -> float:
-    """Return the time to move the arm and to wait for the data, at ``size_bytes`` of disk."""
+    """Return the time to move the arm and wait for the data, on a disk of ``size_bytes``."""
     part = math.sqrt(distance_bytes / size_bytes)
     longest = LONGEST_SEEK_SECONDS - SHORTEST_SEEK_SECONDS
     return SHORTEST_SEEK_SECONDS + longest * part + HALF_TURN_SECONDS
@@ -69,7 +69,7 @@ class ArmDisk:
         self._mounted = ExitStack()
 
     def stats(self) -> ArmStats:
-        """Return the counters, also while requests are being served."""
+        """Return the counters, even while requests are being served."""
         c = self._counters
         return ArmStats(
             requests=int(c["requests"]),
@@ -80,13 +80,13 @@ class ArmDisk:
         )
 
     def reset(self) -> None:
-        """Begin counting anew; the arm stays where it is."""
+        """Start counting anew; the arm stays where it is."""
         for field in fields(ArmStats):
             self._counters[field.name] = 0
 
     @contextmanager
     def unmetered(self) -> Iterator[None]:
-        """Let reads be free, uncounted and without moving the arm: to prepare what is on it."""
+        """Make reads free, uncounted and without moving the arm: to prepare what is on the disk."""
         self._counters["unmetered"] = 1
         try:
             yield
@@ -115,8 +115,8 @@ class ArmDisk:
 def arm_disk(size_bytes: int, where: Path) -> Iterator[ArmDisk]:
     """Make such a disk, with an empty ext4 on it, in a sparse file of ``size_bytes`` in ``where``.
 
-    Its mount point is made below ``where``, too. Reads of the file behind it are hidden in the
-    model's time, so ``where`` should be fast: a tmpfs, if the data fits. Raises ``Unavailable``.
+    Its mount point is below ``where``, too. Reads of the file behind it are hidden in the model's
+    time, so ``where`` should be fast: a tmpfs, if the data fits. Raises ``Unavailable``.
     """
     with tempfile.TemporaryDirectory(prefix="arm-", dir=where) as name, ExitStack() as cleanup:
         home = Path(name)
@@ -139,10 +139,10 @@ def arm_disk(size_bytes: int, where: Path) -> Iterator[ArmDisk]:
 def write_scattered(
     disk: ArmDisk, files: int, mean_bytes: int, folders: int, seed: int = 0
 ) -> tuple[int, Path]:
-    """Write a data set whose order on the disk is not that of its directories; leave it cold.
+    """Write a data set whose order on the disk differs from that of its directories; leave it cold.
 
-    ``files`` files in ``folders`` folders, sizes log-normal around ``mean_bytes``. Returns the
-    bytes written and the directory they are in. The same seed writes the same names and contents.
+    It has ``files`` files in ``folders`` folders, with log-normal sizes around ``mean_bytes``.
+    Returns the bytes written and their directory. The same seed gives the same names and contents.
     """
     dice = random.Random(seed)
     root = disk.mount / "data"

@@ -1,7 +1,7 @@
 """The process behind ``arm``: one thread, as there is one arm, and a clock that runs ahead.
 
 Each request is answered when the model says that it is done. The model's time is kept as a sum, not
-as many sleeps: what a sleep or this program takes too long is taken off the next wait.
+as many sleeps: if a sleep or this program takes too long, the next wait is shorter.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from benchmarks.rigs.common import Counters
 from tests.kit import serving
 from tests.kit.passthrough import ReadOnly, attributes
 
-# What this program takes to answer and to ask for the next request is no time of the model's.
+# The time that this program takes to answer and to fetch the next request is not the model's.
 _OVERHEAD_SECONDS = 0.0002
-# A disk's buffer holds what passed under the head since the last request, so a read that goes on
-# from there may come this much later and lose nothing; else none could reach the full rate.
+# A disk's buffer holds what has passed under the head since the last request, so a read that
+# continues there may come this much later and lose nothing; else none could have the full rate.
 _LOOK_AHEAD_SECONDS = arm.READ_OVER_SECONDS
 _NOT_WORTH_A_SLEEP_SECONDS = 0.0001
 
@@ -89,7 +89,7 @@ class OneFile(ReadOnly):
         return os.pwrite(self._file, data, offset)
 
     def fsync(self, path: str, datasync: int, fi: Any) -> int:
-        return 0  # a write is as safe as this disk, which goes away with its process
+        return 0  # a write is as safe as this disk, which disappears with its process
 
     def release(self, path: str, fi: Any) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""Counters that a serving process and whoever measures it share: a mapped file of doubles."""
+"""Counters shared by a serving process and the one that measures it: a mapped file of doubles."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 
 class Counters:
-    """Named numbers in a file that several processes map; live, and each has one writer at a time.
+    """Named numbers in a file that several processes map; live, with one writer at a time for each.
 
-    Doubles count exactly up to 2^53. Nothing locks: who needs exact readings reads at rest.
+    Doubles count exactly up to 2^53. There are no locks: for exact readings, read when all is at
+    rest.
     """
 
     def __init__(self, path: Path, names: tuple[str, ...], *, create: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""*far*: a read-only passthrough where each open and each read request takes 10 ms, many at once.
+"""*far*: a read-only passthrough where each open and each read takes 10 ms, many at a time.
 
 It stands for a network file server: what counts is how many requests are under way. As with NFS,
-data read once is not trusted at the next open (unless ``keep_cache``), and attributes are, for a
+data read once is not trusted at the next open (unless ``keep_cache``), while attributes are, for a
 while. Attribute and directory requests are answered at once unless ``metadata_seconds`` says
-otherwise: they are what servers cache best, and what the figures of this rig leave out.
+otherwise: servers cache them best, and this rig's figures leave them out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.kit import serving
 
 @dataclass(frozen=True, slots=True)
 class FarStats:
-    """The requests since the last reset, and how many of them were ever under way at once."""
+    """The requests since the last reset, and the most that were under way at once."""
 
     opens: int
     reads: int
@@ -41,7 +41,7 @@ class FarSource:
     _counters: Counters
 
     def stats(self) -> FarStats:
-        """Return the counters, also while requests are being served."""
+        """Return the counters, even while requests are being served."""
         return FarStats(**{name: int(self._counters[name]) for name in COUNTER_NAMES})
 
     def reset(self) -> None:
@@ -62,11 +62,11 @@ def far_source(
     keep_cache: bool = False,
     plus: bool = False,
 ) -> Iterator[FarSource]:
-    """Show ``source`` far away, at a mount point made below ``where``.
+    """Show ``source`` as a distant server, at a mount point made below ``where``.
 
     ``at_once`` requests are served concurrently, further ones wait. The kernel asks for at most
-    ``readahead_bytes`` at a time, so a file up to that size is one request for who reads it whole.
-    With ``plus`` a listing brings the attributes of what it names, if the kernel asks for them.
+    ``readahead_bytes`` at a time, so reading a whole file up to that size takes one request. With
+    ``plus`` a listing brings the attributes of its entries, if the kernel asks for them.
     """
     with tempfile.TemporaryDirectory(prefix="far-", dir=where) as name:
         home = Path(name)

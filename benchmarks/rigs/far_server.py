@@ -1,4 +1,4 @@
-"""The process behind ``far``: a thread for each request, asleep for as long as it takes."""
+"""The process behind ``far``: a thread for each request, which sleeps for as long as it takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READDIR_PLUS, _FILL_DIR_PLUS = 1 << 0, 1 << 1  # of libfuse 3
 
 
 class Far(ReadOnly):
-    """What it shows arrives late."""
+    """The source, with its answers delayed."""
 
     def __init__(self, config: serving.Config, counters: Counters) -> None:
         super().__init__(config["source"])
@@ -35,7 +35,7 @@ class Far(ReadOnly):
 
     @contextmanager
     def _taking(self, seconds: float, counter: str) -> Iterator[None]:
-        """Have a request last ``seconds`` from now, whatever is done meanwhile."""
+        """Make a request last ``seconds`` from now, whatever is done meanwhile."""
         done = time.monotonic() + seconds
         with self._lock:
             self._counters[counter] += 1
@@ -72,9 +72,9 @@ class Far(ReadOnly):
             return list(super().readdir(path, fh))
 
     def readdir_page(self, path: str, offset: int, fill: Any) -> None:
-        """Fill one answer with names and attributes; unlike ``readdir``, each of them takes long.
+        """Fill one answer with names and attributes; unlike in ``readdir``, each is delayed.
 
-        mfusepy has no way to say attributes of what it lists, see ``_list_with_attributes``.
+        mfusepy cannot return attributes of what it lists, see ``_list_with_attributes``.
         """
         with self._taking(self._metadata_seconds, "metadata"):
             if not offset:
@@ -91,7 +91,7 @@ class Far(ReadOnly):
 def _list_with_attributes(
     self: Any, path: bytes, buffer: Any, filler: Any, offset: int, fip: Any, flags: int
 ) -> int:
-    """Stand for ``mfusepy.FUSE.readdir_fuse_3``."""
+    """Replaces ``mfusepy.FUSE.readdir_fuse_3``."""
 
     def fill(name: bytes, found: os.stat_result, following: int) -> int:
         status = mfusepy.c_stat()

@@ -1,1 +1,1 @@
-"""A training as people find it, and with what hostprep says: what the GPU does meanwhile."""
+"""What the GPU does during a training as people find it, and with hostprep's advice."""

@@ -51,7 +51,7 @@ Batches = Iterable[Any]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to feed the GPU: where the files are, and what draws them."""
+    """A way to feed the GPU: where the files are, and what loads them."""
 
     name: str
     root: Path
@@ -59,7 +59,7 @@ class Way:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Measure on the current device and write the results; 1 where that is not possible."""
+    """Measure on the current device and write the results; return 1 if that is not possible."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.training",
         description=__doc__,
@@ -96,7 +96,7 @@ def measure(
     os.sync()
     step = make_step(device)
     alone = resident(device)
-    timed(alone, step, device, seconds)  # what is made once is made here
+    timed(alone, step, device, seconds)  # one-time work is done in this pass
     peak = timed(alone, step, device, seconds)
     say(f"the step alone: {peak['rate']:,.0f} samples/s")
     own = {"HOSTPREP_STATE_DIR": str(work / "state"), "HOSTPREP_RUN_DIR": str(work / "run")}
@@ -141,7 +141,7 @@ def measure(
 
 
 def ways(disk: Path, staged: Path, advice: dict[str, Any], device: torch.device) -> list[Way]:
-    """Return the ways that are compared, from what torch does by itself to what hostprep says."""
+    """Return the ways to compare, from torch's defaults to hostprep's advice."""
 
     def loader(root: Path, workers: int, pinned: bool, **more: Any) -> Batches:
         return DataLoader(
@@ -176,7 +176,7 @@ def ways(disk: Path, staged: Path, advice: dict[str, Any], device: torch.device)
 
 
 def resident(device: torch.device) -> Batches:
-    """Return a batch that is on the device already, over and over: nothing is waited for."""
+    """Return a batch that is already on the device, repeated: nothing is waited for."""
     pixels = torch.randint(0, 255, (images.BATCH, 3, images.CROP, images.CROP), dtype=torch.uint8)
     batch = pixels.to(device), (torch.arange(images.BATCH) % images.CLASSES).to(device)
 
@@ -191,7 +191,7 @@ def resident(device: torch.device) -> Batches:
 def timed(batches: Batches, step: Step, device: torch.device, seconds: float) -> dict[str, float]:
     """Train for about ``seconds`` after the first steps; samples/s and utilisation in percent.
 
-    How long the first batch takes, with the start of the workers, is apart: an epoch has it once.
+    The time of the first batch, with the start of the workers, is separate: an epoch has it once.
     """
     began = time.perf_counter()
     drawn = iter(batches)
@@ -224,7 +224,7 @@ def timed(batches: Batches, step: Step, device: torch.device, seconds: float) ->
 
 @contextmanager
 def utilisation(device: torch.device) -> Iterator[list[int]]:
-    """Yield a list that fills with the utilisation of the GPU in percent, as nvidia-smi has it."""
+    """Yield a list that fills with the GPU's utilisation in percent, as nvidia-smi reports it."""
     looks: list[int] = []
     ended = threading.Event()
 
@@ -245,7 +245,7 @@ def utilisation(device: torch.device) -> Iterator[list[int]]:
 
 
 def stage(disk: Path, environment: dict[str, str]) -> tuple[Path, Callable[[], None]]:
-    """Stage the files in /dev/shm by hostprep; return where they are, and what removes them."""
+    """Stage the files in /dev/shm with hostprep; return where they are, and what removes them."""
     home = Path(tempfile.mkdtemp(prefix="hostprep-training-", dir="/dev/shm"))
     name = home.name
     document = hostprep(["stage", str(disk), "--to", str(home), "--name", name], environment)
@@ -258,7 +258,7 @@ def stage(disk: Path, environment: dict[str, str]) -> tuple[Path, Callable[[], N
 
 
 def recommend(gpu_rate: float, environment: dict[str, str]) -> dict[str, Any]:
-    """Return what ``hostprep recommend`` says of the loader of the staged files."""
+    """Return what ``hostprep recommend`` says about the loader of the staged files."""
     named = ["--loader", "benchmarks.training.images:loader", "--gpu-rate", f"{gpu_rate:.0f}"]
     document = hostprep(["recommend", *named], environment)
     fields = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "binding")

@@ -1,4 +1,4 @@
-"""The data set of the training: JPEG files as ImageNet is often kept, and the usual loader."""
+"""The data set of the training: JPEG files as ImageNet is often stored, and the usual loader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH = 256
 def write(folder: Path, count: int) -> int:
     """Write ``count`` files of 256 x 256 in a folder for each class; return their bytes.
 
-    There are 1,000 pictures: the others are copies, each with blocks of its own on the disk.
+    There are 1,000 different pictures: the others are copies, each with its own blocks on the disk.
     """
     for label in range(CLASSES):
         (folder / f"{label:03}").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The step of the training: ResNet-18 in bfloat16 by SGD, of torch alone."""
+"""The step of the training: ResNet-18 in bfloat16 with SGD, in plain torch."""
 
 from __future__ import annotations
 

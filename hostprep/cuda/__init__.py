@@ -1,4 +1,4 @@
-"""The CUDA prefetcher that users may import, and the smoke test that proves it."""
+"""The CUDA prefetcher that users may import, and the smoke test that checks it."""
 
 from hostprep.cuda.prefetcher import CudaPrefetcher
 

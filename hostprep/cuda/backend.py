@@ -1,6 +1,6 @@
-"""What the prefetcher asks of a device: streams, events, memory, copies; nothing else reaches it.
+"""What the prefetcher needs of a device: streams, events, memory, copies; it uses nothing else.
 
-A second implementation, in the tests, logs what it is asked, for a happens-before checker.
+A second implementation, in the tests, logs all calls for a happens-before checker.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 class Backend(Protocol):
     """A device with streams. Streams, events, tensors and buffers are the backend's own objects.
 
-    Device memory is given back when the last reference to its tensor goes, to the stream that was
-    current when it was allocated: whatever is allocated there next may get it at once.
+    When the last reference to a tensor goes, its device memory is returned to the stream that was
+    current when it was allocated: the next allocation there may get it at once.
     """
 
     def new_stream(self) -> Any:
@@ -20,15 +20,15 @@ class Backend(Protocol):
         ...
 
     def current_stream(self) -> Any:
-        """Return the stream that the caller's own work goes to at the moment."""
+        """Return the stream that the caller's own work currently goes to."""
         ...
 
     def record(self, stream: Any) -> Any:
-        """Return an event that completes when all that is in ``stream`` now is done."""
+        """Return an event that completes when everything now queued in ``stream`` is done."""
         ...
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Have what comes into ``stream`` from now on wait for ``event``; does not block."""
+        """Make everything queued in ``stream`` from now on wait for ``event``; does not block."""
         ...
 
     def is_done(self, event: Any) -> bool:
@@ -44,28 +44,28 @@ class Backend(Protocol):
         ...
 
     def place(self, value: Any) -> Any:
-        """Return ``value``, no host tensor, as the device should have it; it may block."""
+        """Return ``value``, not a host tensor, as it should be on the device; it may block."""
         ...
 
     def can_copy_from(self, tensor: Any) -> bool:
-        """Return whether ``tensor`` is page-locked and in one piece, so that a copy needs no help.
+        """Return whether ``tensor`` is page-locked and contiguous, and can be copied as it is.
 
-        ``tensor`` is one for which ``is_host_tensor`` holds.
+        ``is_host_tensor`` must hold for it.
         """
         ...
 
     def stage(self, tensor: Any, buffer: Any | None) -> tuple[Any, Any]:
         """Write ``tensor`` into page-locked memory; return it there, and the buffer that was used.
 
-        ``buffer`` is one that an earlier call returned and that nobody reads any more; where it is
-        None or too small, another one is made.
+        ``buffer`` is one that an earlier call returned and that nobody reads any more; if it is
+        None or too small, a new one is made.
         """
         ...
 
     def allocate(self, tensor: Any) -> tuple[Any, Any]:
-        """Return device tensors for a copy of ``tensor``: where it lands, and what is handed on.
+        """Return device tensors for a copy of ``tensor``: where it lands, and what is passed on.
 
-        One and the same where nothing is to be converted; in the current stream's memory.
+        Both are the same unless something is to be converted; in memory of the current stream.
         """
         ...
 
@@ -74,8 +74,8 @@ class Backend(Protocol):
         ...
 
     def keep_for(self, value: Any, stream: Any) -> None:
-        """Have a device tensor's memory, once given back, outlast what ``stream`` then holds.
+        """Make a device tensor's memory, once released, outlast what ``stream`` then holds.
 
-        ``value`` is of ``allocate`` or ``place``; one of the latter may be no such tensor.
+        ``value`` comes from ``allocate`` or ``place``; in the latter case it may be no such tensor.
         """
         ...

@@ -1,4 +1,4 @@
-"""Batches as nested containers: their leaves, and the same batch with other leaves."""
+"""Batches as nested containers: finding their leaves, and replacing them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hostprep.cuda.moving import PLAIN, moves_itself
 
 
 def leaves(batch: Any) -> Iterator[Any]:
-    """Yield what is in a batch and is no container.
+    """Yield everything in a batch that is not a container.
 
-    Containers are mappings, lists, tuples, named tuples and dataclasses, in each other. What moves
-    by a method of its own, as a tensor or torch's PackedSequence, is a leaf whatever it is.
+    Containers are mappings, lists, tuples, named tuples and dataclasses, nested in any way. What
+    moves by a method of its own, such as a tensor or torch's PackedSequence, is a leaf whatever it
+    is.
     """
     parts = _parts(batch)
     if parts is None:
@@ -28,9 +29,9 @@ def leaves(batch: Any) -> Iterator[Any]:
 def replaced(batch: Any, replace: Callable[[Any], Any]) -> Any:
     """Return the batch with ``replace(leaf)`` for every leaf, in containers of the same types.
 
-    They keep what else they carry, and no constructor of theirs runs a second time where it can be
-    helped. Of a type that does not let itself be made again, a dict, list or tuple comes instead
-    (itself, where no leaf is another). The batch is as it was.
+    The containers keep their other attributes, and if possible no constructor runs again. If a type
+    cannot be recreated, a dict, list or tuple takes its place (or the container itself, if no leaf
+    changed). The original batch is not changed.
     """
     if _parts(batch) is None:
         return replace(batch)
@@ -50,7 +51,7 @@ def _mapping(batch: Any, items: dict[Any, Any]) -> Any:
     for make in (_assigned, _constructed):
         try:
             twin = make(batch, items)
-        except Exception:  # whatever somebody's class says of a value, or to be no other
+        except Exception:  # a user's class may refuse a value, or a change
             continue
         if twin is not None:
             return twin
@@ -58,10 +59,10 @@ def _mapping(batch: Any, items: dict[Any, Any]) -> Any:
 
 
 def _assigned(batch: Any, items: dict[Any, Any]) -> Any:
-    """Return a copy with the items; None, and the batch as it was, where that shares its own.
+    """Return a copy with the items; None, with the batch unchanged, if the copy shares its items.
 
-    A class that has a mapping inside, and no ``__copy__``, does. Raises what such a class does that
-    takes no items.
+    A class that wraps a mapping, and has no ``__copy__``, does. Raises what a class raises that
+    does not accept items.
     """
     twin = copy.copy(batch)
     alone = False
@@ -77,7 +78,7 @@ def _assigned(batch: Any, items: dict[Any, Any]) -> Any:
 
 
 def _constructed(batch: Any, items: dict[Any, Any]) -> Any:
-    """Return another of the class; None where its constructor makes something else of the items."""
+    """Return a new instance; None if its constructor makes something else of the items."""
     twin = type(batch)(items)
     same = twin.keys() == items.keys() and all(twin[key] is items[key] for key in items)
     return twin if same else None
@@ -86,14 +87,14 @@ def _constructed(batch: Any, items: dict[Any, Any]) -> Any:
 def _dataclass(batch: Any, items: dict[str, Any]) -> Any:
     try:
         twin = copy.copy(batch)
-    except AttributeError:  # frozen, with slots, and a field that nobody has set
+    except AttributeError:  # frozen, with slots, and with an unset field
         twin = batch
     if twin is batch:
         twin = object.__new__(type(batch))
         if hasattr(batch, "__dict__"):
             vars(twin).update(vars(batch))
     for name, value in items.items():
-        # Frozen ones too: nobody else has seen the twin yet.
+        # Frozen ones too: nobody else has seen the copy yet.
         object.__setattr__(twin, name, value)
     return twin
 
@@ -106,7 +107,7 @@ def _list(batch: list[Any], values: list[Any]) -> Any:
         if twin is not batch:
             list.__setitem__(twin, slice(None), values)
             return twin
-    except Exception:  # as of a mapping; or the copy is no list
+    except Exception:  # as for a mapping; or the copy is no list
         pass
     return values if _differ(batch, values) else batch
 
@@ -114,9 +115,9 @@ def _list(batch: list[Any], values: list[Any]) -> Any:
 def _tuple(batch: tuple[Any, ...], values: list[Any]) -> Any:
     kind: Any = type(batch)
     try:
-        twin = tuple.__new__(kind, values)  # as a named tuple's _make
+        twin = tuple.__new__(kind, values)  # as in a named tuple's _make
     except TypeError:
-        # Of a kind that C has made: torch.Size, what torch.max returns.
+        # A type implemented in C: torch.Size, what torch.max returns.
         try:
             return kind(values) if _differ(batch, values) else batch
         except TypeError:
@@ -131,15 +132,15 @@ def _differ(some: Iterable[Any], others: Iterable[Any]) -> bool:
 
 
 def _fields(batch: Any) -> dict[str, Any]:
-    """Return a dataclass's fields, but those that nobody has set."""
+    """Return a dataclass's fields, except unset ones."""
     names = [field.name for field in dataclasses.fields(batch)]
     return {name: getattr(batch, name) for name in names if hasattr(batch, name)}
 
 
 def _holds_its_values(batch: Mapping[Any, Any]) -> bool:
-    """Return whether a mapping's values are the same each time they are asked for.
+    """Return whether a mapping returns the same values each time.
 
-    TensorDict's lazy stack makes them anew, and cannot where those of its samples differ in shape.
+    TensorDict's lazy stack creates them anew, and cannot if the shapes of its samples differ.
     """
     try:
         return not _differ(batch.values(), batch.values())
@@ -152,8 +153,8 @@ def _parts(batch: Any) -> Any:
     if type(batch) in PLAIN or isinstance(batch, type):
         return None
     if moves_itself(batch):
-        # A mapping may do so as well (transformers' BatchEncoding): its values can be copied, but
-        # where it has a device of its own (TensorDict), on which it keeps all of them.
+        # A mapping may do so as well (transformers' BatchEncoding): its values can be copied,
+        # unless it has a device of its own (TensorDict), on which it keeps all of them.
         whole = attribute_of(batch, "device") is not None
         parts = isinstance(batch, Mapping) and not whole and _holds_its_values(batch)
         return batch.values() if parts else None

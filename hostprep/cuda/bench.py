@@ -1,7 +1,7 @@
 """Timing on one CUDA device: copies, spinning kernels, matrix products, on one stream or two.
 
-All is queued behind a spinning kernel before the clock starts (as nvbandwidth does), so that what
-the host needs to queue it is not in the figures. Times are CUDA events'.
+Everything is queued behind a spinning kernel before the clock starts (as in nvbandwidth), so that
+the host's time for queueing is not in the figures. Times come from CUDA events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 COPY_SECONDS = 0.0075
 _GATE_SECONDS = 0.005
-_PAGEABLE_REPEATS = 3  # a control, which nothing is judged by to a hundredth
+_PAGEABLE_REPEATS = 3  # a control, which needs no precision of a percent
 _CLOCK_SECONDS = 0.02
 _LEAST_CLOCK_SPINS = 5
 _CLOCK_DIFFERS = 0.02
@@ -35,7 +35,7 @@ QUICK_SWEEP = (4 * KIB, MIB, 64 * MIB)
 
 
 class Bench:
-    """One device, which must be torch's current one, and a stream of its own beside the current."""
+    """One device, which must be torch's current one, and a second stream beside the current one."""
 
     def __init__(self, index: int) -> None:
         import torch
@@ -48,10 +48,11 @@ class Bench:
         self.calibrate()
 
     def calibrate(self) -> None:
-        """Learn how fast the clock of the multiprocessors goes, which spinning is counted by.
+        """Learn the clock rate of the multiprocessors, in which spinning is counted.
 
-        An idle device goes at a sixth of its clock and takes its time to rise, so this lasts until
-        two figures agree. Before everything whose length matters: it sinks again.
+        An idle device runs at a sixth of its clock and takes time to rise, so this lasts until two
+        figures agree. To be called before everything whose length matters, because the clock sinks
+        again.
         """
         until = time.monotonic() + _MOST_CLOCK_SECONDS
         spins, agrees = 0, False
@@ -62,17 +63,17 @@ class Bench:
             agrees = abs(seconds / _CLOCK_SECONDS - 1) < _CLOCK_DIFFERS
 
     def spin(self, seconds: float) -> None:
-        """Queue a kernel that does nothing for about ``seconds``, on one thread of the device."""
+        """Queue a kernel that just spins for about ``seconds``, on one thread of the device."""
         cycles = max(1, int(seconds * self._cycles_per_s))
         self.torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
 
     def timed(
         self, *, side: Work | None = None, main: Work | None = None, gated: bool = True
     ) -> tuple[float, float]:
-        """Return the seconds from the common start to the end of both, and of the call of ``side``.
+        """Return the seconds from the common start to the end of both, and of ``side``'s call.
 
-        ``side`` is queued first, in the stream of our own; ``main`` in the current one.
-        RuntimeError where the device's clock says that it took no time, less, or no number.
+        ``side`` is queued first, in the bench's own stream; ``main`` in the current one. Raises
+        RuntimeError if the device's clock reports a time of zero or less, or no number.
         """
         torch = self.torch
         torch.cuda.synchronize(self.device)
@@ -103,17 +104,17 @@ class Bench:
         return self.torch.ones(size_bytes, dtype=self.torch.uint8).pin_memory()
 
     def empty(self, size_bytes: int) -> Any:
-        """Return as many bytes on the device."""
+        """Return that many bytes on the device."""
         return self.torch.empty(size_bytes, dtype=self.torch.uint8, device=self.device)
 
     def sweep(
         self, sizes: tuple[int, ...], until: float
     ) -> tuple[tuple[CopyPoint, ...], str | None]:
-        """Time pinned copies of each size, the larger ones only until ``time.monotonic()``.
+        """Time pinned copies of each size, the larger ones only until ``until`` (monotonic time).
 
-        Return them, and why the larger ones are not among them, None where all are. Where memory
-        ran out, what is copied later is no larger than what there was room for. Raises torch's
-        error where there is none for the smallest.
+        Returns them, and why the larger ones are missing, None if none are. If memory ran out,
+        later copies are limited to the size that fit. Raises torch's error if there is not even
+        memory for the smallest.
         """
         points: list[CopyPoint] = []
         for size_bytes in sizes:
@@ -170,7 +171,7 @@ class Bench:
         yield self._overlap("spin", copy, spin)
         yield self._overlap("matmul", copy, self.products(seconds))
         pageable = _copies(self.torch.ones(size_bytes, dtype=self.torch.uint8), target, 1)
-        # Not gated: the call itself may wait, and would wait for the gate.
+        # Not gated: the call itself may block, and would wait for the gate.
         slow = median(self.timed(side=pageable, gated=False)[0] for _ in range(3))
         yield self._overlap(
             "pageable",
@@ -191,7 +192,7 @@ class Bench:
         gated: bool = True,
         repeats: int = REPEATS,
     ) -> OverlapTrace:
-        """Time copy, compute and both in turns, so that a drift meets all three."""
+        """Time copy, compute and both in turns, so that a drift affects all three."""
         both = both or (lambda: self.timed(side=copy, main=compute, gated=gated))
         self.timed(side=copy, gated=gated)
         self.timed(main=compute, gated=gated)
@@ -235,7 +236,7 @@ class Bench:
         return products
 
     def _prefetcher(self, source: Any, target: Any) -> OverlapTrace:
-        """Time a loop over page-locked batches by the prefetcher, against its parts."""
+        """Time a prefetcher's loop over page-locked batches, and its parts."""
         from hostprep.cuda.prefetcher import CudaPrefetcher
 
         prefetcher = CudaPrefetcher([source] * _LOOP_BATCHES, self.device.index)

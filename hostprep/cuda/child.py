@@ -1,8 +1,7 @@
-"""The smoke test's own process: a GPU or driver that hangs or crashes takes no more than this.
+"""The smoke test's own process: a GPU or driver that hangs or crashes ends only this.
 
-It is given its settings as JSON, and tells what it finds on stdout: first the survey, then a
-device's trace with whatever a stage adds to it, as it comes: what was found stays found, whatever
-becomes of the rest.
+It is given its settings as JSON, and reports on stdout: first the survey, then a device's trace
+with each stage's additions as they come, so that what was found is kept, whatever happens next.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from hostprep.host.gpu_memory import lacks_memory
 from hostprep.system.parent import die_with_parent
 
 _LOOKS = 5
-# What the shortest training takes: files, workers, a pass to warm up and a round. An estimate: the
-# five longer rounds of a whole run on an H100 took 5.7 s, with all before them.
+# What the shortest training takes: files, workers, a warm-up pass and a round. An estimate: the
+# five longer rounds of a whole run on an H100 took 5.7 s, including everything before them.
 _TRAINING_SECONDS = 4.0
 
 
 def main(argument: str) -> None:
-    """Survey, then run the stages on the device that was asked for, or on each in turn."""
+    """Survey, then run the stages on the requested device, or on each in turn."""
     settings = json.loads(argument)
     asked = settings["device"]
-    # Not within the devices' time: where torch is read from a cold disk it takes minutes.
+    # Not counted in the devices' time: reading torch from a cold disk takes minutes.
     torch, problem = surveying.import_torch()
     began = time.monotonic()
     survey = surveying.survey(torch, problem, asked)
@@ -53,10 +52,10 @@ def main(argument: str) -> None:
 
 
 def seconds_each(seconds: float, survey_seconds: float, devices: int) -> float:
-    """Return what each device has of its ``seconds`` where the survey of all took as long as that.
+    """Return how much of ``seconds`` each device gets if the survey of all took that long.
 
-    It is shared by all, so that the first of many is not short of time; and a driver that starts
-    slowly leaves half of it.
+    The survey is shared equally, so that the first of many is not short of time; and a driver that
+    starts slowly leaves at least half.
     """
     return max(seconds / 2, seconds - survey_seconds / max(1, devices))
 
@@ -80,9 +79,9 @@ class _Run:
         self._bench: Any = None
 
     def all(self, *, first: bool = True) -> None:
-        """Carry out the stages; one that fails, or has no time left, says so in the trace.
+        """Carry out the stages; one that fails, or has no time left, is recorded in the trace.
 
-        Of the ``first`` device the survey has just seen who else is there.
+        For the ``first`` device the survey has just seen what else runs there.
         """
         if self._before is not None and not first:
             self._before = others.look_again(self._before)
@@ -113,7 +112,7 @@ class _Run:
             self._torch.cuda.empty_cache()
         except Inconclusive as error:
             self._add(missing=(*missing, (name, error.message)))
-        except Exception as error:  # the other stages still have something to say
+        except Exception as error:  # the other stages may still succeed
             kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
             said = in_a_line(error)
             lacking = lacks_memory(error) or cure_for_the_host(said) is not None
@@ -140,12 +139,12 @@ class _Run:
     def _device(self) -> Iterator[dict[str, Any]]:
         bench, before = self._known(), self._before
         properties = self._torch.cuda.get_device_properties(self._index)
-        with nvml_held():  # with many GPUs its start outlasts the copies
+        with nvml_held():  # with many GPUs starting NVML takes longer than the copies
             seen = bench.under_load(
                 self._bytes_per_s, lambda: () if before is None else watch_gpu(before.index, _LOOKS)
             )
-        # The first look may find the link still asleep; the last ones may come after the copies,
-        # where NVML answers slowly.
+        # The first look may find the link still asleep; the last ones may come after the copies, if
+        # NVML answers slowly.
         loaded = max(seen, key=lambda gpu: gpu.link_generation or 0, default=None)
         source = bench.pinned(4096)
         trace = DeviceTrace(
@@ -182,7 +181,7 @@ class _Run:
             traces.append(delivery.check(bench, case))
             yield {"deliveries": tuple(traces)}
             if traces[-1].problem is not None:
-                self._torch.cuda.synchronize(self._index)  # or each after it would fail for that
+                self._torch.cuda.synchronize(self._index)  # or every later one would fail from it
         traces.append(delivery.check_failing_loader(bench))
         yield {"deliveries": tuple(traces)}
         controls: list[ControlTrace] = []
@@ -215,9 +214,9 @@ class _Run:
         yield {"training": trace}
 
     def _see_that_cuda_answers(self) -> None:
-        """Raise ``Inconclusive`` where it does not, of which no later stage would be the cause.
+        """Raise ``Inconclusive`` if CUDA no longer answers, which no later stage would have caused.
 
-        After some errors (an illegal access, a device that is lost) each call of the process fails.
+        After some errors (an illegal access, a lost device) every call of the process fails.
         """
         try:
             self._torch.cuda.synchronize(self._index)
@@ -239,8 +238,8 @@ class _Run:
 def _of(nvml: Nvml, torch: Any, index: int) -> Gpu | None:
     """Return NVML's view of torch's device ``index``: their numbers differ, the UUID does not.
 
-    A MIG instance has a UUID of its own, and the address of the GPU that it is a part of: what link
-    that has, and whether it is throttled, holds for the instance.
+    A MIG instance has a UUID of its own, and the address of the GPU that it is a part of: the GPU's
+    link, and whether it is throttled, apply to the instance.
     """
     properties = torch.cuda.get_device_properties(index)
     uuid, address = getattr(properties, "uuid", None), _pci_address(properties)
@@ -250,19 +249,19 @@ def _of(nvml: Nvml, torch: Any, index: int) -> Gpu | None:
     for gpu in nvml.gpus:
         if address is not None and gpu.pci_bus_id == address:
             return gpu
-    # Older ones of torch do not tell the one, or neither.
+    # Older versions of torch lack the one, or both.
     return nvml.gpus[0] if len(nvml.gpus) == 1 == torch.cuda.device_count() else None
 
 
 def _pci_address(properties: Any) -> str | None:
-    """Return where a device is on the bus, as NVML writes it; None where torch does not tell."""
+    """Return a device's bus address as NVML writes it; None if torch does not say."""
     names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
     parts: list[Any] = [getattr(properties, name, None) for name in names]
     return None if None in parts else "{:08x}:{:02x}:{:02x}.0".format(*parts)
 
 
 def _roomy(size_bytes: int) -> str:
-    """Return a folder for sample files: in RAM where there is room, else where temporary files are.
+    """Return a folder for sample files: in RAM if there is room, else for temporary files.
 
     Shared memory also carries the batches of the DataLoader's workers, so half of it stays free.
     """
@@ -277,10 +276,10 @@ def _roomy(size_bytes: int) -> str:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Unwind, so that the sample files go; whoever started us kills us a little later."""
+    """Unwind, so that the sample files are removed; our parent kills us a little later."""
     signal.signal(number, signal.SIG_IGN)
-    # The DataLoader's workers are told to end with us. What torch raises then, wherever we are,
-    # would cut the tidying short.
+    # The DataLoader's workers are told to end with us. What torch then raises, at any point, would
+    # cut the cleanup short.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     raise KeyboardInterrupt
 

@@ -1,7 +1,7 @@
 """Prefetchers that are broken on purpose, each in one way.
 
-A test of the prefetcher is worth something where it catches these. They serve the tests and the
-negative controls of ``hostprep verify``, and nobody else.
+A test of the prefetcher is only worth something if it catches these. They serve the tests and the
+negative controls of ``hostprep verify``, nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NoWaitBack(CudaPrefetcher[Any]):
 
 
 class NoLifetime(CudaPrefetcher[Any]):
-    """Batches that nobody wants any more are let go while their copies are under way."""
+    """Unneeded batches are released while their copies are under way."""
 
     def _abandon(self, backend: Backend, ready: deque[Transfer], behind: deque[Transfer]) -> None:
         ready.clear()
@@ -36,7 +36,7 @@ class NoLifetime(CudaPrefetcher[Any]):
 
 
 class EarlyRefill(CudaPrefetcher[Any]):
-    """Page-locked buffers are filled again while they may still be read."""
+    """Page-locked buffers are refilled while they may still be read."""
 
     def _retire(self, backend: Backend, behind: deque[Transfer], *, keep: int) -> None:
         while behind:

@@ -1,7 +1,7 @@
-"""Do the right bytes arrive? Every value of every batch is compared on the device, as it is used.
+"""Do the right bytes arrive? Every value of every batch is compared on the device when it is used.
 
-The arrangements provoke what goes wrong when an order is missing: a consumer that reads late,
-copies that arrive late, and memory that is used again at once.
+The cases provoke what goes wrong if synchronisation is missing: a consumer that reads late, copies
+that arrive late, and memory that is reused at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _END: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An arrangement; ``late_*`` seconds of spinning before each use or each copy.
+    """One case; ``late_*`` are seconds of spinning before each use or each copy.
 
     ``form`` is tensor, dict or tuple. ``stop_after`` leaves the loop early.
     """
@@ -69,11 +69,11 @@ _PROVOKED = (
 
 
 class _OnPurpose(Exception):
-    """What the failing loader raises, and nobody else."""
+    """What only the failing loader raises."""
 
 
 class _LateBackend(TorchCudaBackend):
-    """Copies that begin late: a spinning kernel stands before each."""
+    """Copies that begin late: a spinning kernel precedes each."""
 
     def __init__(self, bench: Bench, seconds: float, dtypes: Any, channels_last: bool) -> None:
         super().__init__(bench.device.index, dtypes, channels_last)
@@ -87,7 +87,7 @@ class _LateBackend(TorchCudaBackend):
 
 
 class _Loader:
-    """Batches with a pattern that says which value of which batch it is; an odd last one."""
+    """Batches with a pattern that identifies each value and its batch; the last one is smaller."""
 
     def __init__(self, torch: Any, case: Case) -> None:
         self._torch, self._case = torch, case
@@ -116,7 +116,7 @@ def check(
 ) -> DeliveryTrace:
     """Return what a case delivered, with ``kind`` as the prefetcher.
 
-    Raises torch's error where memory runs out, unless values were wrong before that.
+    Raises torch's error if memory runs out, unless values were wrong before that.
     """
     torch = bench.torch
     backend = _LateBackend(
@@ -128,7 +128,7 @@ def check(
     values = came = 0
     iterator = iter(prefetcher)
     try:
-        # Not by `for`, whose name keeps a batch alive until the next has been allocated.
+        # No `for` loop: its variable keeps a batch alive until the next one has been allocated.
         while came < expected and (batch := next(iterator, _END)) is not _END:
             if case.late_use:
                 bench.spin(case.late_use)
@@ -142,7 +142,7 @@ def check(
         if batch is not None and batch is not _END:
             came += 1
         del batch, iterator
-        # An early end leaves copies under way: what is written now must not be written over.
+        # An early end leaves copies under way: they must not overwrite what is written now.
         papers = [_scribble(bench) for _ in range(case.depth + 2)]
         if case.late_copy:
             bench.spin((case.depth + 2) * case.late_copy)
@@ -160,7 +160,7 @@ def check(
 
 
 def _compare(torch: Any, batch: Any, number: int) -> tuple[Any, int]:
-    """Queue the comparison on the consumer's stream; return the count there, and of how many."""
+    """Queue the comparison on the consumer's stream; return its error count and the total."""
     image = None
     if isinstance(batch, dict):
         batch, image = (batch["number"], [batch["values"], str(batch["number"])]), batch["image"]
@@ -185,13 +185,13 @@ def _compare(torch: Any, batch: Any, number: int) -> tuple[Any, int]:
 
 
 def _scribble(bench: Bench) -> Any:
-    """Allocate as much as a batch from the consumer's memory and write all of it."""
+    """Allocate a batch's size from the consumer's memory and write all of it."""
     torch = bench.torch
     return torch.full((_ROWS * _SIDE * 32,), _POISON, dtype=torch.int32, device=bench.device)
 
 
 def check_failing_loader(bench: Bench) -> DeliveryTrace:
-    """See that a loader's exception comes after the batches before it, and all of those."""
+    """Check that a loader's exception comes after all the batches before it."""
     case = Case("failing_loader", batches=3)
 
     def failing() -> Iterator[Any]:
@@ -213,7 +213,7 @@ def check_failing_loader(bench: Bench) -> DeliveryTrace:
 
 
 def provoke(bench: Bench) -> Iterator[ControlTrace]:
-    """Yield how many wrong values each prefetcher that is broken on purpose delivers."""
+    """Yield how many wrong values each deliberately broken prefetcher delivers."""
     for kind, case in _PROVOKED:
         trace = check(bench, case, kind)
         bench.torch.cuda.synchronize(bench.device)
@@ -221,7 +221,7 @@ def provoke(bench: Bench) -> Iterator[ControlTrace]:
 
 
 def epochs(bench: Bench) -> tuple[EpochTrace, ...]:
-    """Return what is held after each of ``EPOCHS`` epochs with one prefetcher."""
+    """Return the resources held after each of ``EPOCHS`` epochs with one prefetcher."""
     torch = bench.torch
     case = Case("epochs", form="dict", depth=2)
     backend = TorchCudaBackend(bench.device.index, {torch.uint8: torch.float16}, True)

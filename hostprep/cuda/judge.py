@@ -1,4 +1,4 @@
-"""The verdict's mathematics: a trace in, checks out. Pure; every threshold with its source."""
+"""The verdict's mathematics: from a trace to checks. Pure; every threshold has its source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hostprep.units import MIB, format_bytes
 CALL_PASS, CALL_FAIL = 0.1, 0.5
 GROWTH_BYTES = 2 * MIB
 
-# What the checks of times are called.
+# The prefixes of checks of times.
 _TIMED = ("copy.", "overlap.", "training.")
 _STAGES = Threshold("every stage is carried out", "hostprep: what was not tested is no pass")
 
@@ -39,7 +39,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
 
 
 def _not_all(trace: Trace) -> Iterator[Check]:
-    """Yield what is to be said of stages that broke off, were left out, or are not in the trace."""
+    """Yield the checks for stages that broke off, were left out, or are not in the trace."""
     missing = dict(trace.missing)
     there = {
         "device": trace.device,
@@ -75,7 +75,7 @@ def _not_all(trace: Trace) -> Iterator[Check]:
 
 
 def _call(trace: Trace) -> Check:
-    """Judge how soon a pinned copy's call returns, by the largest of the sweep."""
+    """Judge how soon a pinned copy's call returns, by the largest copy of the sweep."""
     point = max(trace.copies, key=lambda point: point.size_bytes)
     share = point.call_seconds / point.seconds
     status = Status.PASS if share < CALL_PASS else Status.INCONCLUSIVE
@@ -133,7 +133,7 @@ def _flat(subject: str, epochs: tuple[EpochTrace, ...]) -> Check:
 def _while_busy(check: Check) -> Check:
     """Return a check that was timed beside another program's load: its failure decides nothing.
 
-    That of a negative control neither: by its times the instrument is broken, or was disturbed.
+    Nor does a negative control's: its times mean that the instrument is broken, or was disturbed.
     """
     failed = check.status in (Status.FAIL, Status.ERROR) and check.measured is not None
     if not failed or not check.name.startswith(_TIMED):

@@ -1,4 +1,4 @@
-"""Whether each value arrived, and whether the test would have seen it if not. Pure."""
+"""Whether each value arrived, and whether the test would have noticed if not. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hostprep.cuda.traces import ControlTrace, DeliveryTrace, Trace
 
 
 def judge_delivery(trace: Trace) -> list[Check]:
-    """Return the checks of what was delivered; none where nothing was."""
+    """Return the checks of what was delivered; none if nothing was."""
     if not trace.deliveries:
         return []
     checks = [_delivery(trace.subject, delivery) for delivery in trace.deliveries]
@@ -20,11 +20,11 @@ def judge_delivery(trace: Trace) -> list[Check]:
 
 
 def _unseen(trace: Trace) -> Check:
-    """Return what there is to say where no fault was seen, of those made on purpose.
+    """Return the check for when none of the deliberate faults was seen.
 
-    One or another may stay without effect: by the allocator's choice of memory, or where the host
-    takes longer for a batch than its copy is late. Where all do, streams may not run beside each
-    other at all; that nothing was seen of the prefetcher itself proves nothing then.
+    One or another may have no effect: because of the memory that the allocator chose, or if the
+    host takes longer for a batch than its copy is late. If none has an effect, streams may not run
+    in parallel at all; then it proves nothing that no fault of the prefetcher itself was seen.
     """
     tried = len(trace.controls)
     return Check(

@@ -1,4 +1,4 @@
-"""The verdict on what the device is: link, clocks, who else uses it, and the bandwidth. Pure."""
+"""The verdict on the device itself: link, clocks, other users, and the bandwidth. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hostprep.host.gpu import BUSY_PERCENT, HARD_REASONS
 from hostprep.units import MIB, format_bytes, format_rate
 
 BANDWIDTH_SHARE = 0.5
-# Beside a copy of this size what it takes to start one is a percent or so.
+# For a copy of this size the cost of starting it is only a percent or so.
 TELLING_BYTES = 16 * MIB
-# PCI-SIG: bytes/s of a lane after the encoding (8b/10b, 128b/130b; FLITs from generation 6).
+# PCI-SIG: bytes/s of a lane after encoding (8b/10b, 128b/130b; FLITs from generation 6).
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-# No GPU in use is on less: where the link is not known, this much is held against it.
+# No GPU in use has a slower link: the yardstick if the link is not known.
 LEAST_BYTES_PER_S = 4 * LANE_BYTES_PER_S[1]
 LINK_SHARE = 0.25
-# No link carries all that it transfers; by so much more it is another one, whatever the noise.
+# No link carries its full rate; beyond this factor it must be another link, whatever the noise.
 OTHER_LINK = 1.1
 
 _NVML = "NVML"
@@ -25,7 +25,7 @@ SOFT_REASONS = ("software thermal slowdown",)
 
 
 def judge_device(trace: Trace) -> list[Check]:
-    """Return the checks of the device's facts; none where they were not read."""
+    """Return the checks of the device's facts; none if they were not read."""
     subject, device = trace.subject, trace.device
     if device is None:
         return []
@@ -39,7 +39,7 @@ def judge_device(trace: Trace) -> list[Check]:
 
 
 def judge_bandwidth(trace: Trace) -> Check:
-    """Hold the best pinned bandwidth of the sweep against what the link could do."""
+    """Compare the best pinned bandwidth of the sweep with what the link could do."""
     subject, device = trace.subject, trace.device
     size_bytes, rate = _fastest(trace)
     words = f"pinned host to device: {format_rate(rate)} with {format_bytes(size_bytes)}"
@@ -85,26 +85,27 @@ def judge_bandwidth(trace: Trace) -> Check:
 
 
 def _fastest(trace: Trace) -> tuple[int, float]:
-    """Return the size of the copies that were fastest, and their bytes/s."""
+    """Return the size of the fastest copies, and their bytes/s."""
     best = max(trace.copies, key=lambda point: point.size_bytes / point.seconds)
     return best.size_bytes, best.size_bytes / best.seconds
 
 
 def _bytes_per_s(link: tuple[int, int]) -> float:
-    """Return what a link of a generation and width carries, 0 of a generation that is new."""
+    """Return what a link of a generation and width carries, 0 for an unknown generation."""
     return LANE_BYTES_PER_S.get(link[0], 0.0) * link[1]
 
 
 def failing_copies(trace: Trace) -> Status:
-    """Return what copies amount to that are too slow: small ones are, on any machine."""
+    """Return the status of copies that are too slow: small ones always are, on any machine."""
     largest = max(point.size_bytes for point in trace.copies)
     return Status.FAIL if largest >= TELLING_BYTES else Status.INCONCLUSIVE
 
 
 def is_disturbed(trace: Trace) -> bool:
-    """Return whether others were at work on the device, or came to it meanwhile.
+    """Return whether others were using the device, or came to it meanwhile.
 
-    Of those that are there while NVML does not say how busy it is, as with MIG, they may be.
+    If others are there and NVML does not say how busy the device is, as with MIG, they may be using
+    it.
     """
     device = trace.device
     if trace.newcomers or device is None:
@@ -178,7 +179,7 @@ def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
             threshold=threshold,
             remedy=_LSPCI,
         )
-    # Some virtual machines name a link as the most that is less than what they have.
+    # Some virtual machines report a maximum for a link that is below its present speed.
     full = all(part >= bound for part, bound in zip(now, most, strict=True))
     below = "" if full else f"; it could do {most[0]}.0 x{most[1]}"
     rates = [_bytes_per_s(link) for link in (now, most)]
@@ -188,7 +189,7 @@ def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
         "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
         " with an NVMe drive in the board's manual; a laptop's, or an eGPU's, is wired so"
     )
-    # NVML's word is not true of a GPU that is no card (NVLink-C2C), nor in some virtual machines.
+    # NVML is wrong about a GPU that is no card (NVLink-C2C), and in some virtual machines.
     if 0 < OTHER_LINK * rates[0] < bytes_per_s:
         below = f"; so NVML says, but copies at {format_rate(bytes_per_s)} need more"
         remedy = _LSPCI
@@ -204,7 +205,7 @@ def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
 
 
 def _both(generation: int | None, width: int | None) -> tuple[int, int] | None:
-    """Return the link, None where it is not known; of a GPU on no bus some drivers say 0."""
+    """Return the link, None if it is not known; for a GPU on no bus some drivers say 0."""
     return (generation, width) if generation and width else None
 
 

@@ -8,7 +8,7 @@ from hostprep.cuda.results import OWN, RUN_AGAIN, Check, Status, Threshold
 from hostprep.cuda.traces import REPEATS, OverlapTrace, Trace
 
 PHI_PASS, PHI_FAIL = 0.6, 0.2
-PHI_MOST = 1.1  # 1 is all of it; the rest is noise
+PHI_MOST = 1.1  # 1 is a full overlap; the rest is noise
 PHI_SAME_STREAM = 0.15
 PHI_PAGEABLE = 0.3
 CALL_HELD = 0.5
@@ -23,9 +23,9 @@ _REMEDY_OVERLAP = (
 
 
 def phi(copy_seconds: float, compute_seconds: float, both_seconds: float) -> float:
-    """Return the share of the shorter of copy and compute that the other one hid.
+    """Return the share of the shorter one of copy and compute that the other one hid.
 
-    1 is perfect overlap, 0 none; noise may carry it a little over either end.
+    1 is perfect overlap, 0 none; noise may push it slightly beyond either end.
     """
     return (copy_seconds + compute_seconds - both_seconds) / min(copy_seconds, compute_seconds)
 
@@ -38,7 +38,7 @@ def phi_of(trace: OverlapTrace) -> float:
 
 
 def judge_overlaps(trace: Trace) -> list[Check]:
-    """Return a check of each arrangement, also of those that are missing; none without any."""
+    """Return a check of each arrangement, including missing ones; none without any trace."""
     subject = trace.subject
     overlaps = {overlap.kind: overlap for overlap in trace.overlaps}
     if not overlaps:
@@ -57,7 +57,7 @@ def judge_overlaps(trace: Trace) -> list[Check]:
 
 
 def _absent(subject: str, kind: str) -> Check:
-    """Return a SKIP of an arrangement of which nobody says why it was not timed."""
+    """Return a SKIP for an arrangement whose absence nothing explains."""
     name, words = f"overlap.{kind}", "the trace has nothing of it"
     return Check(name, subject, Status.SKIP, words, threshold=_PHI, remedy=RUN_AGAIN)
 
@@ -106,8 +106,8 @@ def _same_stream(subject: str, trace: OverlapTrace | None) -> Check:
         words = "the negative control is missing"
         return Check(name, subject, Status.ERROR, words, threshold=threshold, remedy=RUN_AGAIN)
     value = phi_of(trace)
-    # Below it the times of the parts are too short, or those of both too long: either way what is
-    # said of the others is too low, and would fail them.
+    # Otherwise the times of the parts are too short, or those of both too long: either way the
+    # other phis are too low, and would fail.
     holds = abs(value) < PHI_SAME_STREAM
     return Check(
         name,
@@ -127,7 +127,7 @@ def _pageable(subject: str, trace: OverlapTrace) -> Check:
     share = median(trace.call_seconds) / median(trace.copy_seconds)
     holds = value < PHI_PAGEABLE or share >= CALL_HELD
     remedy = "none is needed: this machine copies pageable memory asynchronously (unified memory)"
-    if value > PHI_MOST:  # more than there was to hide: its times do not fit each other
+    if value > PHI_MOST:  # more than there was to hide: its times contradict each other
         remedy = RUN_AGAIN
     return Check(
         "overlap.pageable",

@@ -1,4 +1,4 @@
-"""What a short training from end to end says of loader, bus and step. Pure."""
+"""What a short end-to-end training says about loader, bus and step. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ END_TO_END = 0.9
 
 
 def judge_training(subject: str, trace: TrainingTrace) -> list[Check]:
-    """Return the checks of a short training: its rate against its parts, and what it waited."""
-    # What an epoch waits until the prefetcher is ahead, no prefetching hides. Our epochs are so
-    # short that it would be a tenth of them, and with more workers more; a training's are not.
+    """Return the checks of a short training: its rate compared with its parts, and its waiting."""
+    # No prefetching hides what an epoch waits until the prefetcher is ahead. Our epochs are so
+    # short that this is a tenth of them, and more with more workers; a real training's are not.
     first = trace.first_batch_seconds
     parts = {
         "the loader alone": trace.loader_samples_per_s,

@@ -1,7 +1,7 @@
-"""What moves to a device by its own ``to``, and what has a ``to`` for something else.
+"""Which objects move to a device by their own ``to``, and which have a ``to`` for something else.
 
-A quantity's converts to a unit, a date's to a time zone, and to call those would be an error, on
-CUDA alone. Imports no torch.
+A quantity's ``to`` converts to a unit, a date's to a time zone, and calling those would be an error
+that occurs only on CUDA. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import Any
 
 from hostprep.attributes import attribute_of
 
-# How much of an object is looked at for a tensor: a TensorDict has its first after three steps.
+# Parts of an object to search for a tensor: a TensorDict has its first after three steps.
 _LOOKED_AT = 256
 _ANY_NUMBER = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-# Most leaves of annotations are of these; asking each for a method to move by costs the loop time.
+# Most leaves in annotations are of these types; looking for a ``to`` in each costs the loop time.
 PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
 _HOLD_NONE = (str, bytes, int, float, type(None), type, ModuleType)
 
 
 def moves_itself(value: Any) -> bool:
-    """Return whether ``moved`` is the way to have ``value`` on a device.
+    """Return whether ``moved`` is the way to get ``value`` onto a device.
 
-    So it is for what is torch's (tensors, PackedSequence), and where ``to`` has a parameter of the
-    name ``device`` (torch_geometric's Data, DGL's graphs, transformers' encodings). A ``to`` that
-    does not say what it takes, as TensorDict's and detectron2's, is for devices where there are
-    tensors in the object. One that says something else may still be, but of a container, whose
-    parts can be copied.
+    It is for torch's own types (tensors, PackedSequence), and if ``to`` has a parameter named
+    ``device`` (torch_geometric's Data, DGL's graphs, transformers' encodings). A ``to`` whose
+    signature says nothing, such as TensorDict's and detectron2's, is for devices if the object
+    holds tensors. One with other parameters may be as well, but not a container's, whose parts can
+    be copied.
     """
     if type(value) in PLAIN or isinstance(value, type):
         return False
@@ -48,15 +48,15 @@ def moves_itself(value: Any) -> bool:
 
 
 def moved(value: Any, device: Any) -> Any:
-    """Return what ``moves_itself`` on ``device``; itself, where its ``to`` is for something else.
+    """Return what ``moves_itself`` on ``device``, or itself if its ``to`` is for something else.
 
     One that moves in place may return nothing: then it is itself, too. Raises what its ``to``
-    raises, where that is known to be for devices.
+    raises, if that is known to be for devices.
     """
     kind: Any = type(value)
     takes = _takes(kind)
     try:
-        # By its name, where it has one: it may have a dtype first.
+        # By keyword if it has that name: its first parameter may be a dtype.
         there = value.to(device=device) if takes == "device" else value.to(device)
     except (TypeError, ValueError, AttributeError):
         if takes in ("torch", "device"):
@@ -72,13 +72,13 @@ def _takes(kind: type) -> str:
         return "torch"
     try:
         parameters = signature(kind.to).parameters.values()  # type: ignore[attr-defined]
-    except (AttributeError, TypeError, ValueError):  # of an instance alone; of C
+    except (AttributeError, TypeError, ValueError):  # on instances only; written in C
         return "anything"
     if any(each.name == "device" and each.kind != Parameter.POSITIONAL_ONLY for each in parameters):
         return "device"
     kinds = [each.kind for each in parameters]
     named = len(kinds) - sum(kinds.count(some) for some in _ANY_NUMBER)
-    # One is self, where nothing hides it.
+    # One of them is self, unless something hides it.
     return "anything" if named <= 1 and Parameter.VAR_POSITIONAL in kinds else "something"
 
 

@@ -1,8 +1,8 @@
-"""Who else is at a device: looked at before its stages, and again when they are through.
+"""Which other processes use a device: checked before its stages, and again after them.
 
-The survey's look may be minutes old when a device has its turn, and a job may begin meanwhile. What
-the test itself has there is known by its process; in a container NVML names it by another number,
-or names none.
+The survey's look may be minutes old when it is a device's turn, and a job may begin meanwhile. The
+test recognises its own use of the device by process number; in a container NVML reports another
+number for it, or none.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SETTLE_SECONDS = 2.5
 
 
 def look_again(surveyed: Gpu) -> Gpu:
-    """Return a device as it is now, this process left out, whose context is there already.
+    """Return a device as it is now, without this process, whose context is there already.
 
-    ``surveyed`` is what it was before that; it comes back where NVML says nothing now. One that
-    seems busy with nobody on it is looked at for 2.5 s at most: what has just ended still counts.
+    ``surveyed`` is its state before that, and is returned if NVML now says nothing. A device that
+    seems busy without any process is watched for 2.5 s at most: what has just ended still counts.
     """
     until = time.monotonic() + SETTLE_SECONDS
     seen = watch_gpu(surveyed.index, 1)
@@ -39,9 +39,9 @@ def look_again(surveyed: Gpu) -> Gpu:
 
 
 def newcomers(before: Gpu) -> int | None:
-    """Return how many processes are there now that were not ``before``, None where it is not told.
+    """Return how many processes are there now that were not ``before``, None if that is not known.
 
-    Those of ours are none of them.
+    Our own do not count.
     """
     seen = watch_gpu(before.index, 1)
     if not seen:
@@ -61,12 +61,12 @@ def _without_us(now: Gpu, surveyed: Gpu) -> Gpu:
 
 
 def _strangers(now: set[int], then: set[int]) -> set[int]:
-    """Return who of ``now`` was not there ``then``, before we were, and is none of ours."""
+    """Return which of ``now`` were not there ``then``, before this test, and are not its own."""
     new = now - then
     if os.getpid() in new:
         return {pid for pid in new if pid != os.getpid() and not _is_child(pid)}
-    # Somebody is there since CUDA was started, so one of them is us, by a number of another
-    # namespace. Which one does not matter.
+    # Somebody has come since CUDA was started, so one of them is this process, by its number in
+    # another namespace. Which one does not matter.
     return set(sorted(new)[1:])
 
 
@@ -75,6 +75,6 @@ def _pids(gpu: Gpu) -> set[int] | None:
 
 
 def _is_child(pid: int) -> bool:
-    """Return whether we started it; the parent is the second field behind the name, proc_pid(5)."""
+    """Return whether it is our child; the parent is the 2nd field after the name, proc_pid(5)."""
     stat = read_text(Path(f"/proc/{pid}/stat"))
     return stat is not None and stat.rpartition(")")[2].split()[1] == str(os.getpid())

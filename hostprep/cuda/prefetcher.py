@@ -1,13 +1,13 @@
-"""A prefetcher: the next batch travels to the GPU while the GPU works on this one.
+"""A prefetcher: the next batch is copied to the GPU while the GPU works on the current one.
 
-What is read or written when is settled by events alone, in both directions:
+Events alone order all reads and writes, in both directions:
 
 * Device memory is allocated from the consumer's stream, as if the training loop had made it. A copy
-  waits for all that the consumer had in its stream then (it may still read what was there before),
-  and the consumer waits for the copy before it reads. So a batch that is let go is the consumer's
-  memory again, and nothing needs to be known about when.
-* What a copy reads or writes is held until it is known to be done: device memory until the
-  consumer's stream waits for the copy, host memory until the copy is complete.
+  waits for everything in the consumer's stream at that time (which may still read what was in the
+  memory before), and the consumer waits for the copy before it reads. So the memory of a released
+  batch is the consumer's again, and nobody needs to know when it was released.
+* What a copy reads or writes is kept alive until the copy is known to be done: device memory until
+  the consumer's stream waits for the copy, host memory until the copy is complete.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from hostprep.errors import UsageError
 
 Batch = TypeVar("Batch")
 _END = object()
-# Copies that were handed out and whose host memory may still be held: 1 lets the host run two
-# batches ahead of the copies, which keeps the device fed, and bounds the page-locked memory.
+# Number of delivered batches whose host memory may still be held: 1 lets the host run two batches
+# ahead of the copies, which keeps the device fed, and limits the page-locked memory.
 _BEHIND = 1
-# Who trains asks for these by name and goes on without what is not there: a sampler that is never
-# told the epoch shuffles each one alike. Not ``state_dict``, which is ahead of the loop.
+# Training code asks for these by name and goes on without those that are missing: a sampler that is
+# never told the epoch shuffles each one alike. Not ``state_dict``, which is ahead of the loop.
 _OF_THE_LOADER = frozenset(
     {"dataset", "sampler", "batch_sampler", "batch_size", "drop_last", "set_epoch"}
 )
-# What a loader has that Accelerate's ``prepare`` returned: whoever accumulates gradients or gathers
-# metrics asks it, while a batch is used, whether that is the last.
+# A loader that Accelerate's ``prepare`` returned has this problem: gradient accumulation and the
+# gathering of metrics ask it, while a batch is used, whether that is the last.
 _AHEAD_OF_ACCELERATE = (
     "CudaPrefetcher draws batches ahead of the loop, so a loader that Accelerate has prepared calls"
     " an earlier batch the last: accumulate() steps there, and gather_for_metrics() drops values of"
@@ -44,11 +44,11 @@ _AHEAD_OF_ACCELERATE = (
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A batch on its way: what it becomes, its copy's event, and all that the copy touches.
+    """A batch on its way: its final form, its copy's event, and everything that the copy touches.
 
-    ``slot`` are page-locked buffers of our own, ``sources`` the host tensors that are read where
-    they are. ``stream`` is the one whose memory the batch is in: its ``tensors`` that were copied,
-    and the leaves that were ``placed`` by a method of their own.
+    ``slot`` are our own page-locked buffers, ``sources`` the host tensors that are read in place.
+    ``stream`` is the one whose memory the batch is in: its ``tensors`` that were copied, and the
+    leaves that were ``placed`` by a method of their own.
     """
 
     batch: Any
@@ -65,36 +65,36 @@ class CudaPrefetcher(Generic[Batch]):
     """Iterates over ``loader``'s batches, on the device, copied ahead on a stream of its own.
 
     ``loader`` is any iterable; each iteration over the prefetcher iterates over it once. Tensors in
-    nested mappings, lists, tuples, named tuples and dataclasses are copied; objects that have a
-    ``to`` for devices are moved by it; all else comes through as it is. ``device`` is ``"cuda"``,
-    ``"cuda:1"``, or None for the current CUDA device; without CUDA (or for ``"cpu"``) the batches
-    come through on the CPU, and unless ``"cpu"`` was asked for a warning says so, once. ``dtypes``
-    says what to convert on the device: ``{torch.uint8: torch.float16}`` sends bytes over the bus.
-    ``channels_last`` gives 4-dimensional tensors that memory format, on the device. A tensor that
-    wants a gradient comes as a leaf that wants one of its own; of one that was computed from such
-    (it has a ``grad_fn``), gradients go back to the loader's, as by ``to``, which is not
-    overlapped.
+    nested mappings, lists, tuples, named tuples and dataclasses are copied; objects with a ``to``
+    for devices are moved by it; everything else is passed through unchanged. ``device`` is
+    ``"cuda"``, ``"cuda:1"``, or None for the current CUDA device; without CUDA (or with ``"cpu"``)
+    the batches are passed through on the CPU, with one warning unless ``"cpu"`` was asked for.
+    ``dtypes`` says what to convert on the device: ``{torch.uint8: torch.float16}`` sends bytes over
+    the bus. ``channels_last`` gives 4-dimensional tensors that memory format, on the device. A
+    tensor that requires a gradient arrives as a leaf that requires one of its own; if it was
+    computed from such a tensor (it has a ``grad_fn``), gradients flow back to the loader's tensor,
+    as with ``to``, and its copy does not overlap.
 
-    ``depth`` batches are copied ahead of the one handed out. The loader is called in the loop's own
+    ``depth`` batches are copied ahead of the one delivered. The loader is called in the loop's own
     thread: the first batch comes as soon as its copy has begun, batch n (from 0) once the copies of
-    the ``min(n, depth)`` after it have. So a loader that is late with a batch holds the loop
-    ``depth`` batches before it. A copy that began later would not overlap: it waits for all that
-    the loop has queued.
+    the ``min(n, depth)`` batches after it have. So a loader that is late with a batch holds up the
+    loop ``depth`` batches earlier. A copy that began later would not overlap, because it waits for
+    everything that the loop has queued.
 
-    Tensors that are not page-locked are copied into page-locked buffers first, ``depth + 2`` sets
-    of them, as they are when they are drawn. A loader that refills anything else shifts the data
-    without an error, unless it does so in turn: ``depth + 2`` sets of page-locked tensors
-    (DataLoader's ``pin_memory=True`` makes new ones), ``depth + 1`` of what comes through as it is
-    (numpy arrays, other objects, tensors of the device).
+    Tensors that are not page-locked are first copied into page-locked buffers, ``depth + 2`` sets
+    of them, as they are when drawn. A loader that puts new data into anything else it gave before
+    corrupts batches without an error, unless it rotates between enough sets: ``depth + 2`` sets of
+    page-locked tensors (DataLoader's ``pin_memory=True`` makes new ones), ``depth + 1`` of what is
+    passed through unchanged (numpy arrays, other objects, tensors on the device).
 
-    Tensors belong to the stream that was current when the batch was asked for; to use one in
-    another, do what torch asks for (``record_stream``). An exception of the loader comes after the
-    batches before it. Leaving the loop early waits for the copies under way, at most ``depth + 2``
-    batches, and so for the steps that these wait for.
+    Tensors belong to the stream that was current when the batch was requested; to use one in
+    another stream, do what torch requires (``record_stream``). An exception of the loader comes
+    after the batches before it. Leaving the loop early waits for the copies under way, at most
+    ``depth + 2`` batches, and so for the steps that these wait for.
 
     Raises ``UsageError`` for a depth below 1, for ``dtypes`` that are not torch's, and for a CUDA
-    device that cannot be used: that is not there though asked for by name, or lets nobody in. That
-    memory ran out comes as torch's own.
+    device that cannot be used: one asked for by name that does not exist, or one that refuses
+    access. If memory runs out, torch's own error is raised.
     """
 
     def __init__(
@@ -123,20 +123,20 @@ class CudaPrefetcher(Generic[Batch]):
         self._copies = None if backend is None else backend.new_stream()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what is the loader's: its data set, samplers and batch size, and ``set_epoch``."""
+        """Return the loader's own: its data set, samplers and batch size, and ``set_epoch``."""
         if name in _OF_THE_LOADER:
             return getattr(self.loader, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __len__(self) -> int:
-        """Return how many batches there are; ``TypeError`` where the loader does not know."""
+        """Return how many batches there are; raises ``TypeError`` if the loader does not know."""
         return len(self.loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over the loader once more, from its beginning.
 
-        The loader's own iterator is made at once, as the loop over it would make it: a DataLoader
-        starts its workers, and Lightning's CombinedLoader knows its length from then on.
+        The loader's own iterator is made at once, as in a loop over it: a DataLoader starts its
+        workers, and Lightning's CombinedLoader knows its length from then on.
         """
         if self._backend is None:
             if self._warning is not None:
@@ -154,7 +154,7 @@ class CudaPrefetcher(Generic[Batch]):
         ready: deque[Transfer] = deque()
         behind: deque[Transfer] = deque()
         failure: Exception | None = None
-        ahead = 0  # how many copies are to be under way behind the batch that is handed out
+        ahead = 0  # how many copies to keep under way behind the delivered batch
         try:
             while True:
                 while source is not None and len(ready) <= ahead:
@@ -172,9 +172,11 @@ class CudaPrefetcher(Generic[Batch]):
                     break
                 transfer = ready.popleft()
                 behind.append(transfer)
-                # Not by a name of ours, which would keep the batch alive beyond the consumer's.
+                # Not bound to a name here, which would keep the batch alive longer than the
+                # consumer does.
                 yield self._hand_over(backend, transfer)
-                # Not all at once: the first batch would wait until the loader has made those, too.
+                # Not all at once: the first batch would have to wait until the loader has made the
+                # others, too.
                 ahead = min(ahead + 1, self.depth)
             if failure is not None:
                 raise failure
@@ -217,13 +219,13 @@ class CudaPrefetcher(Generic[Batch]):
                 slot=slot,
             )
         except BaseException:
-            # What was begun still writes to memory that goes with this frame.
+            # Copies that were begun still write to memory that is released with this frame.
             backend.synchronize(backend.record(self._copies))
             self._slots.append(slot)
             raise
 
     def _stage(self, backend: Backend, host: list[Any], slot: list[Any]) -> list[Any]:
-        """Return the tensors page-locked; in the buffers of ``slot`` those that are not."""
+        """Return the tensors page-locked; those that were not are in the buffers of ``slot``."""
         pinned = []
         used = 0
         for tensor in host:
@@ -238,11 +240,11 @@ class CudaPrefetcher(Generic[Batch]):
         return pinned
 
     def _before_copy(self, backend: Backend, consumer: Any) -> None:
-        """Have the copy wait until the consumer no longer uses what was in this memory before."""
+        """Make the copy wait until the consumer no longer uses what was in this memory before."""
         backend.wait(self._copies, backend.record(consumer))
 
     def _before_use(self, backend: Backend, consumer: Any, copied: Any) -> None:
-        """Have the consumer wait until its batch has arrived."""
+        """Make the consumer wait until its batch has arrived."""
         backend.wait(consumer, copied)
 
     def _hand_over(self, backend: Backend, transfer: Transfer) -> Any:
@@ -250,7 +252,7 @@ class CudaPrefetcher(Generic[Batch]):
         consumer = backend.current_stream()
         self._before_use(backend, consumer, transfer.copied)
         if consumer != transfer.stream:
-            # Made for another stream, which may get the memory back before this one has read it.
+            # Allocated for another stream, which may reuse the memory before this one has read it.
             backend.wait(transfer.stream, transfer.copied)
             for value in (*transfer.tensors, *transfer.placed):
                 backend.keep_for(value, consumer)
@@ -260,24 +262,24 @@ class CudaPrefetcher(Generic[Batch]):
         return batch
 
     def _retire(self, backend: Backend, behind: deque[Transfer], *, keep: int) -> None:
-        """Let go of the host memory of copies that are done; wait for all but the last ``keep``."""
+        """Release the host memory of finished copies; wait for all but the last ``keep``."""
         while behind and (len(behind) > keep or backend.is_done(behind[0].copied)):
             transfer = behind.popleft()
             backend.synchronize(transfer.copied)
             self._slots.append(transfer.slot)
 
     def _abandon(self, backend: Backend, ready: deque[Transfer], behind: deque[Transfer]) -> None:
-        """Wait for the copies under way, and only then let go of what they touch."""
+        """Wait for the copies under way, and only then release what they touch."""
         behind.extend(ready)
         ready.clear()
         self._retire(backend, behind, keep=0)
-        # Whatever an interrupt kept from both of them.
+        # Whatever an interrupt kept out of both lists.
         backend.synchronize(backend.record(self._copies))
 
 
 def _once(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what converts each leaf of a batch once: one that is there twice stays one."""
-    done: dict[int, tuple[Any, Any]] = {}  # with the leaf, whose id would be another's without it
+    """Return a function that converts each leaf of a batch once: a repeated leaf stays one."""
+    done: dict[int, tuple[Any, Any]] = {}  # holds the leaf, so that its id is not reused
 
     def converted(leaf: Any) -> Any:
         if id(leaf) not in done:

@@ -1,4 +1,4 @@
-"""What a smoke test says: checks, each with its threshold, its source and its remedy; a verdict."""
+"""What a smoke test reports: checks, each with threshold, source and remedy; and a verdict."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hostprep.dataclass import dataclass
 class Status(StrEnum):
     """A check's outcome, and the verdict over all of them.
 
-    WARN is a check's alone: worth a remedy, no reason to fail. SKIP was not tested; ERROR means
-    that the instrument is broken and what it says is worth nothing.
+    WARN applies to single checks only: worth a remedy, but no reason to fail. SKIP means not
+    tested; ERROR means that the instrument is broken and its result worthless.
     """
 
     PASS = "PASS"
@@ -23,7 +23,7 @@ class Status(StrEnum):
     ERROR = "ERROR"
 
 
-# Of a threshold that is nobody else's; and what to do where a measurement does not tell.
+# The source of hostprep's own thresholds; and what to do if a measurement is inconclusive.
 OWN = "hostprep's own, see docs/prefetching.md"
 RUN_AGAIN = "run it again on a quiet machine; report it if it stays"
 EXIT_CODES = {
@@ -37,7 +37,7 @@ EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a value is held against, in words, and who says so."""
+    """What a value is compared with, in words, and the source of that."""
 
     text: str
     source: str
@@ -45,10 +45,10 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. ``measured`` is None where there is nothing to measure.
+    """One thing that was checked. ``measured`` is None if there is nothing to measure.
 
-    ``name`` is stable, ``subject`` says of what (``cuda:0``, ``driver``), ``message`` is a sentence
-    for people, ``remedy`` what to do unless it passed.
+    ``name`` is stable, ``subject`` says what was checked (``cuda:0``, ``driver``), ``message`` is a
+    sentence for people, ``remedy`` says what to do unless it passed.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Check:
 def verdict(checks: Iterable[Check]) -> Status:
     """Return the verdict over all checks.
 
-    A FAIL is a FAIL whatever else there is; then a broken instrument, then what stayed open. All
-    skipped is SKIP; where only some were skipped, the rest is no PASS but INCONCLUSIVE.
+    A FAIL is a FAIL whatever else there is; next come a broken instrument, then inconclusive
+    checks. All skipped is SKIP; if only some were skipped, the rest makes no PASS but INCONCLUSIVE.
     """
     found = {check.status for check in checks}
     for status in (Status.FAIL, Status.ERROR, Status.INCONCLUSIVE):

@@ -1,4 +1,4 @@
-"""One smoke test: starts its process, follows it within a limit, judges what it left."""
+"""One smoke test: starts its process, follows it within a time limit, judges what it reported."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from hostprep.system.python import own_environment, own_module
 from hostprep.system.run import CommandFailed, Running, start
 from hostprep.system.typed_json import from_json
 
-# What a device may take, once torch is imported; the process is ended where it has taken this and
-# the grace in all, or has said nothing for as long.
+# What a device may take once torch is imported; the process is ended if it has taken this and the
+# grace period in all, or has reported nothing for as long.
 SECONDS, QUICK_SECONDS = 110.0, 17.0
 _GRACE_SECONDS = 60.0
 _MOST_DEVICES = 16
 _MOST_DIGITS = 9
-# torch with CUDA is gigabytes of libraries; from a cold network file system that takes minutes, of
-# which nothing is to be heard.
+# torch with CUDA is gigabytes of libraries; from a cold network file system that takes minutes,
+# without any progress to report.
 _IMPORT_SECONDS = 600.0
-# What the process was at when it was last heard of, and what to do where it ended or hung there.
+# What the process was doing when last heard of, and what to do if it ended or hung there.
 _DRIVER_REMEDY = "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; a driver that hangs needs a reboot"
 _STEPS = {
     "import": (
@@ -46,7 +46,7 @@ _RUN = Threshold("the test's process comes to its end", "hostprep: what was not 
 
 
 class Observer(Protocol):
-    """What wants to know how far it is."""
+    """Is told about the progress."""
 
     def stage(self, subject: str, name: str) -> None:
         """Begin a stage on a device."""
@@ -55,7 +55,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a smoke test found; ``survey`` is None where not even that came."""
+    """What a smoke test found; ``survey`` is None if not even that came."""
 
     verdict: Status
     checks: tuple[Check, ...]
@@ -66,7 +66,7 @@ class Report:
 
 @dataclass(slots=True)
 class _Heard:
-    """What the process has said so far; ``step`` is where it is until there is a survey.
+    """What the process has reported so far; ``step`` is where it is until there is a survey.
 
     ``folder`` is what it has made for sample files: path, device and inode.
     """
@@ -102,7 +102,7 @@ class _Heard:
 def parse_device(text: str) -> int:
     """Return the number in ``cuda:1`` (``cuda`` is 0); raises ``UsageError`` for anything else."""
     kind, colon, number = text.partition(":")
-    # Of thousands of digits int() itself makes no number.
+    # int() refuses thousands of digits.
     is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
     if kind != "cuda" or (colon and not is_number):
         raise UsageError(f"{text!r} is no CUDA device.", "accepted: cuda:0, cuda:1, ...")
@@ -113,8 +113,8 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     """Run the smoke test on ``device``, or on each in turn, and judge it.
 
     ``folder`` is where the sample files of the end-to-end pass go, None for RAM. Raises
-    ``UsageError`` for a device that CUDA does not see, and for a folder that is none,
-    FileNotFoundError where the current directory was removed.
+    ``UsageError`` for a device that CUDA does not see and for a ``folder`` that is no folder,
+    FileNotFoundError if the current directory was removed.
     """
     if folder is not None and not os.path.isdir(folder):
         raise UsageError(f"{folder} is no folder.", "give one on the storage to feed from")
@@ -132,7 +132,7 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
             except CommandFailed as error:
                 problem = error.message
     finally:
-        if heard.folder is not None:  # unless it was killed it has removed that itself
+        if heard.folder is not None:  # unless it was killed, it has removed that itself
             remove_left(*heard.folder)
     if heard.survey is None:
         checks = [_not_surveyed(heard.step, problem or "it said nothing")]
@@ -148,9 +148,9 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
 
 
 def _not_surveyed(step: str, problem: str) -> Check:
-    """Return the ERROR of a process that ended before it could say what is there."""
+    """Return the ERROR of a process that ended before it could report the survey."""
     doing, remedy = _STEPS[step]
-    if "No module named" in problem:  # of the current directory it takes none but hostprep
+    if "No module named" in problem:  # it imports nothing but hostprep from the current directory
         remedy = "install what it misses into this Python, or name its folder in PYTHONPATH"
     return Check(
         "run.process",
@@ -163,7 +163,7 @@ def _not_surveyed(step: str, problem: str) -> Check:
 
 
 def _judged(heard: _Heard, survey: Survey, device: int | None, problem: str | None) -> list[Check]:
-    """Return the checks of all that was heard; ``UsageError`` for a device that is not there."""
+    """Return the checks of all that was reported; ``UsageError`` for a device that is not there."""
     begun = judge_start(survey)
     starts = begun.status is Status.PASS
     if starts and device is not None and device >= survey.torch.devices:
@@ -182,7 +182,7 @@ def _judged(heard: _Heard, survey: Survey, device: int | None, problem: str | No
 
 
 def report_fields(report: Report) -> dict[str, Any]:
-    """Return a report for JSON: the contract's fields first, all that was measured as evidence."""
+    """Return a report for JSON: first the contract's fields, then all measurements as evidence."""
     return {
         "verdict": report.verdict.value,
         "checks": [asdict(check) for check in report.checks],
@@ -193,7 +193,7 @@ def report_fields(report: Report) -> dict[str, Any]:
 
 
 def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:
-    """Hear what the process says until it ends; return what was wrong with its end, if anything."""
+    """Read the process's reports until it ends; return what was wrong with its end, if anything."""
     rest = b""
     limit = seconds * _MOST_DEVICES + _GRACE_SECONDS + _IMPORT_SECONDS
     quiet_since = time.monotonic()
@@ -207,7 +207,7 @@ def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             heard.hear(line.decode("utf-8", "replace"))
-    # The driver takes down what the process had on its devices before it is gone.
+    # Before the process is gone, the driver dismantles what it had on its devices.
     done = running.wait(timeout_seconds=_GRACE_SECONDS)
     if done.returncode == 0:
         return None
@@ -216,11 +216,11 @@ def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:
 
 def _end_in_words(status: int, stderr: str) -> str:
     lines = stderr.strip().splitlines()
-    # What C++ was thrown stands before the frames of its stack.
+    # The message of a C++ exception precedes the frames of its stack.
     thrown = [line.strip() for line in lines if line.lstrip().startswith("what():")]
     if status == -signal.SIGKILL:
         said = "as the kernel sends it where memory runs out (dmesg | grep -i oom)"
-    elif status < 0:  # what stands there otherwise are warnings from before
+    elif status < 0:  # what precedes it otherwise are old warnings
         said = thrown[-1] if thrown else "it said nothing"
     else:
         said = line_after_traceback(stderr) or (lines[-1] if lines else "it said nothing")
@@ -231,7 +231,7 @@ def _end_in_words(status: int, stderr: str) -> str:
 def _left_out(
     heard: _Heard, survey: Survey, device: int | None, problem: str | None
 ) -> list[Check]:
-    """Return what the process did not come to: where it died or hung, and the devices after it."""
+    """Return what the process did not reach: where it died or hung, and the devices after that."""
     checks = []
     if problem is not None:
         subject, stage = heard.at or ("hostprep", "none")

@@ -1,4 +1,4 @@
-"""Whether CUDA starts, and if not, why: from what the kernel, NVML and torch say. Pure."""
+"""Whether CUDA starts and, if not, why: from what the kernel, NVML and torch say. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _ISSUE = Threshold(
 _NO_GPU = "there is no NVIDIA GPU, and no driver"
 _WHERE_THE_GPU_IS = "run it where the GPU is; in a container, start that with --gpus all"
 _ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
-# What torch says where CUDA has another list of devices than it was promised.
+# What torch says if CUDA's list of devices is not the expected one.
 _OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
 _UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
-# What torch or CUDA says, what that is, and what to do.
+# What torch or CUDA says, what it means, and what to do.
 _FAULTS = (
     (
         ("no kernel image",),
@@ -54,7 +54,7 @@ _FAULTS = (
         "systemctl status nvidia-fabricmanager; its version must be the driver's",
     ),
 )
-# Where the driver is none of this kernel's modules.
+# For drivers that are not a module of this kernel.
 _OTHER_DRIVERS = {
     "WSL": "upgrade NVIDIA's driver in Windows, then wsl --update and wsl --shutdown; in WSL itself"
     " none may be installed; a container there needs --gpus all",
@@ -65,11 +65,11 @@ _OTHER_DRIVERS = {
 
 @dataclass(frozen=True, slots=True)
 class TorchFacts:
-    """What torch says. ``version`` is None where it is not installed or cannot be imported.
+    """What torch says. ``version`` is None if it is not installed or cannot be imported.
 
-    ``cuda_version`` is what it is built for, ``(12, 4)``; None for a build without. ``devices`` is
-    how many it sees; ``problem`` what it said where it started CUDA on none of those that it was to
-    start, and ``unusable`` what it said of each on which it did not.
+    ``cuda_version`` is what it is built for, ``(12, 4)``; None for a build without CUDA.
+    ``devices`` is how many it sees; ``problem`` is what it said if CUDA started on none of the
+    devices wanted, and ``unusable`` what it said about each on which CUDA did not start.
     """
 
     version: str | None
@@ -82,7 +82,7 @@ class TorchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All that the question needs; ``visible_devices`` is the environment's, None where unset."""
+    """All that the question needs; ``visible_devices`` is the environment's, None if unset."""
 
     torch: TorchFacts
     nvml: Nvml
@@ -93,7 +93,7 @@ class Survey:
 def judge_start(survey: Survey) -> Check:
     """Return the check ``cuda.start``: PASS, SKIP, or FAIL with the reason that was found.
 
-    INCONCLUSIVE where others have what CUDA would have started on.
+    INCONCLUSIVE if other processes hold what CUDA would have started on.
     """
     torch = survey.torch
     started = torch.devices > 0 and torch.problem is None
@@ -132,9 +132,9 @@ def judge_start(survey: Survey) -> Check:
 
 
 def judge_unusable(survey: Survey) -> list[Check]:
-    """Return a check of each device on which CUDA does not start, beside what the driver's says.
+    """Return a check of each device on which CUDA does not start, besides the driver's check.
 
-    Where it starts on none, that is about the first of them.
+    If it starts on none, that check is about the first of them.
     """
     torch = survey.torch
     built_for = torch.cuda_version
@@ -149,9 +149,9 @@ def judge_unusable(survey: Survey) -> list[Check]:
 
 
 def judge_lost(survey: Survey, device: int | None) -> list[Check]:
-    """Return a check where the driver does not open some GPU, which nothing here can test.
+    """Return a check if the driver does not open some GPU, which cannot be tested here.
 
-    A WARN where it was not asked for: by ``device``, or by what CUDA_VISIBLE_DEVICES names.
+    A WARN if it was not asked for, by ``device`` or by CUDA_VISIBLE_DEVICES.
     """
     nvml = survey.nvml
     if not nvml.lost:
@@ -184,9 +184,9 @@ def _not_started(subject: str, survey: Survey, built_for: tuple[int, int]) -> Ch
 
 
 def _taken(survey: Survey) -> bool:
-    """Return whether CUDA would start, if others left it memory, or a device that is one's own.
+    """Return whether CUDA would start if other processes left it memory, or an exclusive device.
 
-    What it is first asked for takes some hundred megabytes at most.
+    The first thing that CUDA is asked for takes some hundred megabytes at most.
     """
     problem = survey.torch.problem or ""
     if "out of memory" in problem:
@@ -208,9 +208,9 @@ def _driver_or_device(survey: Survey) -> bool:
 
 
 def driver_trouble(nvml: Nvml, driver: DriverFacts) -> tuple[str, str] | None:
-    """Return what is wrong with the driver, and what to do, as far as that is known without torch.
+    """Return what is wrong with the driver, and what to do, as far as is known without torch.
 
-    None where nothing is seen to be wrong.
+    None if nothing seems wrong.
     """
     module, library = driver.module_version, nvml.library_version
     if nvml.code == LIB_RM_VERSION_MISMATCH or (module and library and not _same(module, library)):
@@ -220,7 +220,7 @@ def driver_trouble(nvml: Nvml, driver: DriverFacts) -> tuple[str, str] | None:
             "reboot, or unload and load the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset"
             " nvidia && modprobe nvidia",
         )
-    # Nodes of GPUs that are left to other jobs are closed as they should be.
+    # The nodes of GPUs that are assigned to other jobs are rightly closed.
     if nvml.code == NO_PERMISSION or (driver.closed_nodes and not nvml.closed):
         nodes = ", ".join(driver.closed_nodes) or "the device nodes"
         return (
@@ -273,7 +273,7 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             "unset CUDA_VISIBLE_DEVICES, or name devices that exist (nvidia-smi -L)",
         )
     known = nvml.cuda_version
-    # Where torch counts devices, CUDA has started: an old driver by a forward-compatible library.
+    # If torch counts devices, CUDA has started: an old driver with a forward-compatible library.
     older = known is not None and known[0] < built_for[0] and not survey.torch.devices
     if "too old" in problem or older:
         knows = "an older CUDA" if known is None else f"CUDA {known[0]}.{known[1]}"
@@ -308,7 +308,7 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
 
 
 def _hides_all(visible: str, nvml: Nvml) -> bool:
-    """Return whether the first name in the list names nothing: CUDA stops reading there."""
+    """Return whether the first name in the list names no GPU: CUDA stops reading there."""
     first = visible.split(",")[0].strip()
     if first.isascii() and first.isdigit():
         return bool(nvml.gpus) and int(first) >= len(nvml.gpus)
@@ -328,7 +328,7 @@ def _same(module: str, library: str) -> bool:
 
 
 def _skip_without_torch(survey: Survey, why: str, cure: str) -> Check:
-    """Return the check for a torch that does not do; where there is no GPU, another is no cure."""
+    """Return the check for an unsuitable torch; without a GPU, another torch is no remedy."""
     if _driver_or_device(survey):
         return _skip(why, cure)
     return _skip(f"{_NO_GPU}; and {why}", f"{_WHERE_THE_GPU_IS}; there {cure}")

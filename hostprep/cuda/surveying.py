@@ -1,7 +1,7 @@
-"""The survey, within the smoke test's process: torch is imported, NVML asked, CUDA started.
+"""The survey, in the smoke test's process: imports torch, queries NVML, starts CUDA.
 
-Each step is told before it begins, for each of them may hang, or take minutes, for a reason of its
-own: the disk that torch is read from, the driver, one device.
+Each step is announced before it begins, because each may hang, or take minutes, for its own reason:
+the disk that torch is read from, the driver, one device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hostprep.host.gpu_driver import read_driver
 
 
 def import_torch() -> tuple[Any, str | None]:
-    """Return torch, or None and why it cannot be imported, which is None where it is not there."""
+    """Return torch, or None and why it cannot be imported (None if it is not installed)."""
     tell("step", name="import")
     try:
         import torch
@@ -30,13 +30,13 @@ def import_torch() -> tuple[Any, str | None]:
 
 
 def survey(torch: Any, problem: str | None, asked: int | None) -> Survey:
-    """Ask NVML, then have torch start CUDA on the device ``asked``, or on all.
+    """Query NVML, then make torch start CUDA on the device ``asked``, or on all.
 
     ``torch`` and ``problem`` are what ``import_torch`` returned.
     """
     tell("step", name="nvml")
-    with nvml_held():  # until torch holds the devices, which would else be started twice
-        # Before CUDA, so that nothing of ours is on the devices.
+    with nvml_held():  # until torch holds the devices, which would otherwise be started twice
+        # Before CUDA, so that this process is not on the devices yet.
         nvml = read_nvml(settle_seconds=SETTLE_SECONDS)
         none = TorchFacts(None, None, None, 0, problem)
         facts = none if torch is None else _start(torch, asked)
@@ -46,7 +46,7 @@ def survey(torch: Any, problem: str | None, asked: int | None) -> Survey:
 def _start(torch: Any, asked: int | None) -> TorchFacts:
     built_for = torch.version.cuda
     if built_for is None:
-        # ROCm answers to torch.cuda as well, and none of what is measured here was made for it.
+        # ROCm answers to torch.cuda as well, but none of these measurements is made for it.
         return TorchFacts(torch.__version__, None, torch.version.hip, 0, None)
     major, minor = built_for.split(".")[:2]
     devices, unusable, problem = 0, [], None
@@ -61,7 +61,7 @@ def _start(torch: Any, asked: int | None) -> TorchFacts:
         tell("step", name="start")
         try:
             torch.zeros(1, device=f"cuda:{index}").add_(1).item()
-        except Exception as error:  # one that does not start says nothing of the others
+        except Exception as error:  # one that does not start says nothing about the others
             unusable.append((index, f"cuda:{index}: {in_a_line(error)}"))
     if unusable and len(unusable) == len(wanted):
         problem = unusable[0][1]

@@ -1,4 +1,4 @@
-"""How the smoke test's process tells what it does and finds: lines of JSON behind a mark."""
+"""How the smoke test's process reports what it does and finds: lines of JSON after a mark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARK = "hostprep-verify:"
 def tell(what: str, **fields: Any) -> None:
     """Write ``what`` with its fields to stdout, at once.
 
-    On a line of its own, whatever a library has printed there and not ended.
+    It starts on a new line, even if a library has printed an unfinished line there.
     """
     sys.stdout.write(f"\n{MARK}{json.dumps({'what': what, **fields})}\n")
     sys.stdout.flush()

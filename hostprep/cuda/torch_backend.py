@@ -1,4 +1,4 @@
-"""The backend that is torch's CUDA, and what there is instead where CUDA is not."""
+"""The backend on torch's CUDA, and the fallback without CUDA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hostprep.host.gpu_memory import lacks_memory
 
 
 def why_no_cuda() -> str | None:
-    """Return why there is no CUDA for this process, or None where there is."""
+    """Return why there is no CUDA for this process, or None if there is."""
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed"
     import torch
@@ -31,9 +31,9 @@ def open_backend(
 ) -> tuple[TorchCudaBackend | None, Callable[[Any], Any] | None, str | None]:
     """Return the backend for ``device``; or None, how to convert leaves on the CPU, and a warning.
 
-    The warning says why there is no CUDA, where nobody asked for the CPU. Raises ``UsageError``
-    where a CUDA device was asked for by name and cannot be had, or is there and does not start; and
-    where ``dtypes`` are not torch's: by another's names nothing would be found to convert.
+    The warning says why there is no CUDA, if nobody asked for the CPU. Raises ``UsageError`` if a
+    CUDA device was asked for by name and is not available, or exists and does not start; and if
+    ``dtypes`` are not torch's, because other libraries' would match nothing.
     """
     _refuse_others(dtypes)
     asked = None if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
@@ -63,7 +63,7 @@ def open_backend(
 
 
 def _refuse_others(dtypes: Any) -> None:
-    """Raise ``UsageError`` for what is not a mapping of torch's dtypes; an empty one needs none."""
+    """Raise ``UsageError`` unless it is a mapping of torch's dtypes; an empty one need not be."""
     hint = "accepted: such as {torch.uint8: torch.float16}"
     if not isinstance(dtypes, Mapping):
         raise UsageError(f"dtypes={dtypes!r} is no mapping.", hint)
@@ -77,10 +77,10 @@ def _refuse_others(dtypes: Any) -> None:
 
 
 def _usable(name: str, call: Callable[[], Any]) -> Any:
-    """Return what a first call to CUDA does; ``UsageError`` with its reason where it fails.
+    """Return the result of a first call to CUDA; ``UsageError`` with its reason if it fails.
 
-    A device whose compute mode lets nobody in is there until it is used. That memory ran out comes
-    as torch says it, for whom it concerns looks for that.
+    A device whose compute mode denies access seems available until it is used. An out-of-memory
+    error stays torch's own, because callers may look for that.
     """
     import torch
 
@@ -94,7 +94,7 @@ def _usable(name: str, call: Callable[[], Any]) -> Any:
 
 
 def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any], Any] | None:
-    """Return how to convert a leaf where it is: on the CPU, and what moves by its own method."""
+    """Return how to convert a leaf in place: on the CPU, and if it moves by its own method."""
     if not dtypes and not channels_last:
         return None
     import torch
@@ -107,14 +107,14 @@ def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any
         keep = torch.channels_last if lasting else torch.preserve_format
         there = leaf.to(dtype=dtypes.get(leaf.dtype, leaf.dtype), memory_format=keep)
         if there is not leaf and leaf.requires_grad and leaf.is_leaf:
-            return _wanting(there.detach())  # another leaf, as on the device
+            return _wanting(there.detach())  # a new leaf, as on the device
         return there
 
     return convert
 
 
 def _wanting(leaf: Any) -> Any:
-    """Have a leaf collect a gradient of its own, if its type can have one; return it."""
+    """Make a leaf collect a gradient of its own, if its type can have one; return it."""
     return leaf.requires_grad_(leaf.is_floating_point() or leaf.is_complex())
 
 
@@ -131,7 +131,7 @@ class TorchCudaBackend:
         self._convert = _conversion(dtypes, channels_last)
 
     def new_stream(self) -> Any:
-        # What makes CUDA's context, where there is none yet.
+        # This creates CUDA's context if there is none yet.
         stream: Any = self._torch.cuda.Stream
         return _usable(str(self._device), lambda: stream(self._device))
 
@@ -152,27 +152,27 @@ class TorchCudaBackend:
 
     def is_host_tensor(self, value: Any) -> bool:
         torch = self._torch
-        # Subclasses carry more than their values (torchvision's boxes), which `place` keeps.
+        # Subclasses carry more than their values (torchvision's boxes); `place` keeps that.
         return (
             type(value) in (torch.Tensor, torch.nn.Parameter)
             and value.device.type == "cpu"
             and value.layout == torch.strided
             and not value.is_quantized
             and not value.is_nested
-            # What was computed from what wants a gradient: `place` keeps the way back.
+            # Computed from what requires a gradient: `place` keeps the graph.
             and value.is_leaf
         )
 
     def place(self, value: Any) -> Any:
         # Sparse tensors, PackedSequence, torch_geometric's Data: by their own method, on the
-        # consumer's stream and in its grad mode. It may block, and is always right.
+        # consumer's stream and in its grad mode. That may block, but is always correct.
         if moves_itself(value):
             there = moved(value, self._device)
             return there if self._convert is None else self._convert(there)
         return value
 
     def can_copy_from(self, tensor: Any) -> bool:
-        # Of a view with gaps torch would make a copy first, in memory that is not page-locked.
+        # For a view with gaps torch would make a copy first, in memory that is not page-locked.
         return bool(
             tensor.is_pinned()
             and tensor.stride() == self._strides(tensor)
@@ -185,7 +185,7 @@ class TorchCudaBackend:
         size_bytes = tensor.numel() * tensor.element_size()
         with self._plain():
             if buffer is None or buffer.numel() < size_bytes:
-                # Said, since the program may have set another device as the default.
+                # Explicit, since the program may have set another default device.
                 buffer = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
             flat = buffer[:size_bytes].view(tensor.dtype)
             place = flat.as_strided(tensor.size(), self._strides(tensor))
@@ -218,20 +218,21 @@ class TorchCudaBackend:
         torch = self._torch
         parts = value if isinstance(value, torch.nn.utils.rnn.PackedSequence) else (value,)
         for part in parts:
-            # The memory of sparse and nested tensors, and of others' classes, is theirs to name.
+            # The memory of sparse and nested tensors, and of other libraries' classes, is unknown
+            # here.
             dense = isinstance(part, torch.Tensor) and part.layout == torch.strided
             if dense and part.is_cuda and not part.is_nested:
                 part.record_stream(stream)
 
     @contextmanager
     def _plain(self) -> Iterator[None]:
-        """Make tensors that any later step may use, in whatever mode the consumer is by then.
+        """Make tensors that any later step may use, whatever mode the consumer is in by then.
 
-        Under ``inference_mode`` they would be of its own kind, which training must not touch.
+        Under ``inference_mode`` they would be inference tensors, which training must not touch.
         """
         with self._torch.inference_mode(False), self._torch.no_grad():
             yield
 
     def _strides(self, tensor: Any) -> Any:
-        """Return the strides of a copy of ``tensor`` in one piece, in its own memory format."""
+        """Return the strides of a contiguous copy of ``tensor``, in its own memory format."""
         return self._torch.empty_like(tensor, device="meta").stride()

@@ -1,13 +1,13 @@
-"""What a smoke test measured on one device: plain numbers, no torch, from and to JSON.
+"""What a smoke test measured on one device: plain numbers without torch, to and from JSON.
 
-The verdict is made of these alone (``judge``), so that a recorded run can be judged again.
+The verdict is made from these alone (``judge``), so that a recorded run can be judged again.
 """
 
 from __future__ import annotations
 
 from hostprep.dataclass import dataclass
 
-# How often a whole run does what is judged by more than one: measuring and judging go by these.
+# How often a full run repeats what is judged by several values, both in measuring and in judging.
 REPEATS = 7
 EPOCHS = 5
 
@@ -17,7 +17,7 @@ class DeviceTrace:
     """What the device is, before any load of ours; link and clocks under the load of copies.
 
     ``utilisation_percent`` and the number of ``others`` are from before the first stage, without
-    this process. ``persistence`` and ``ecc_uncorrected`` are None where NVML does not say.
+    this process. ``persistence`` and ``ecc_uncorrected`` are None if NVML does not say.
     """
 
     name: str
@@ -48,11 +48,11 @@ class CopyPoint:
 
 @dataclass(frozen=True, slots=True)
 class OverlapTrace:
-    """Seconds of copy alone, compute alone and both, a repeat each, interleaved.
+    """Seconds of copy alone, compute alone and both; one value a repeat, interleaved.
 
     ``kind``: ``spin`` or ``matmul`` on two streams; ``same_stream`` and ``pageable`` are the
-    negative controls; ``prefetcher`` is a loop over batches. ``call_seconds`` is what the host
-    spent in the calls that copy, in the repeats of both.
+    negative controls; ``prefetcher`` is a loop over batches. ``call_seconds`` is the host's time in
+    the copying calls, in the repeats of both.
     """
 
     kind: str
@@ -64,9 +64,9 @@ class OverlapTrace:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTrace:
-    """Batches that were checked value for value on the device, in one arrangement.
+    """Batches that were checked value for value on the device, in one case.
 
-    ``mismatches`` counts values that differ; None where the arrangement failed with ``problem``.
+    ``mismatches`` counts values that differ; None if the case failed with ``problem``.
     """
 
     case: str
@@ -79,7 +79,7 @@ class DeliveryTrace:
 
 @dataclass(frozen=True, slots=True)
 class ControlTrace:
-    """A prefetcher that is broken on purpose, provoked: how many values came out wrong."""
+    """A deliberately broken prefetcher, provoked: how many values came out wrong."""
 
     mutant: str
     mismatches: int
@@ -87,7 +87,7 @@ class ControlTrace:
 
 @dataclass(frozen=True, slots=True)
 class EpochTrace:
-    """What is held after one epoch."""
+    """The resources held after one epoch."""
 
     reserved_bytes: int
     threads: int
@@ -98,11 +98,12 @@ class EpochTrace:
 class TrainingTrace:
     """An end-to-end pass, and its parts alone, in samples a second; medians of ``rounds`` passes.
 
-    ``first_batch_seconds``, of ``seconds``, the device waited for the first batch, and for the next
-    ones until the prefetcher was ahead by its depth. ``gaps_seconds`` is how long the device had
-    nothing to do between the steps after that; ``resident_gaps_seconds`` of ``resident_seconds``
-    the same with one batch that stays on the device: launching, not data. ``storage`` says where
-    the files were, and, beside RAM, whether they came from there or from the page cache.
+    For ``first_batch_seconds`` of ``seconds`` the device waited for the first batch, and for the
+    next ones until the prefetcher was ahead by its depth. ``gaps_seconds`` is how long the device
+    was idle between the steps after that; ``resident_gaps_seconds`` of ``resident_seconds`` are the
+    same with one batch that stays on the device: the cost of launching, not of data. ``storage``
+    says where the files were and, unless that is RAM, whether they came from there or from the page
+    cache.
     """
 
     storage: str
@@ -123,11 +124,10 @@ class TrainingTrace:
 class Trace:
     """One device's run. ``origin`` says where it is from: ``measured on ...``, or ``made``.
 
-    What was not reached is None or empty; ``missing`` says why, stage by stage, where it was left
-    out, and ``failed`` where it broke off. ``sweep_ended`` says why the largest ``copies`` were
-    left out, None where they were not. ``newcomers`` are the processes of others that are on the
-    device at the end and were not before, None where NVML does not say. ``took`` has each stage's
-    name and seconds.
+    What was not reached is None or empty; by stage, ``missing`` says why it was left out, and
+    ``failed`` why it broke off. ``sweep_ended`` says why the largest ``copies`` were left out, None
+    if they were not. ``newcomers`` counts other processes on the device at the end that were not
+    there before, None if NVML does not say. ``took`` has each stage's name and seconds.
     """
 
     subject: str
@@ -147,5 +147,5 @@ class Trace:
     took: tuple[tuple[str, float], ...] = ()
 
     def is_incomplete(self, stage: str) -> bool:
-        """Return whether it is said why there is not all of a stage."""
+        """Return whether the trace says why a stage is incomplete."""
         return stage in dict(self.missing) or stage in dict(self.failed)

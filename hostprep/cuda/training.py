@@ -1,11 +1,11 @@
 """An end-to-end pass: files, DataLoader, prefetcher, a small convolutional step; and its parts.
 
-The step of a small network is launched in less time than its batch is loaded, and then nothing can
-hide the loading. Matrix products beside it make it somewhat longer than that, as a real step is:
-then a rate near the slowest part's shows that loading was hidden.
+A small network's step is launched faster than its batch is loaded, and then nothing can hide the
+loading. Matrix products lengthen it to somewhat more than that, like a real step: then a rate near
+that of the slowest part shows that loading was hidden.
 
-Files that were just written are in the page cache. Where they are to come from a storage, they are
-taken out of it before each pass that is timed; and what stays there all the same is said.
+Files that were just written are in the page cache. If they are to come from storage, they are
+evicted before each timed pass; and if some stay there nevertheless, the result says so.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _BATCH = 64
 _BATCHES, _QUICK_BATCHES = 64, 24
 _MOST_WORKERS = 4
 _ROUNDS, _QUICK_ROUNDS = 5, 3
-# How much longer than its batch's loading a step is to take; how long at least, for a delay of the
-# host to be little beside it, and at most.
+# How much longer than its batch's loading a step should take; its least length, so that host delays
+# are small in comparison, and its greatest.
 _STEP_OVER_LOADING = 1.5
 _LEAST_STEP_SECONDS, _MOST_STEP_SECONDS = 0.005, 0.02
 _LEARNING_RATE = 1e-3
-# Of files that come from a storage: how many are read to see what one takes, in how many passes a
-# round and what precedes it read all of them, how long they may be written for whatever time is
-# left, and how few batches are worth a pass.
+# For files that come from storage: how many are read to see how long one takes, how many passes of
+# a round and before it read all of them, how long writing them may take whatever time is left, and
+# the fewest batches worth a pass.
 _TRIED_FILES = 32
 _COLD_PASSES = 4
 _LEAST_WRITING_SECONDS = 20.0
 _FEWEST_BATCHES = 8
 _LOOKED_AT_FILES = 64
-# Of the files' pages: more of them in the page cache are worth a word.
+# Share of the files' pages: more of them in the page cache are worth mentioning.
 _CACHED_AT_MOST = 0.05
 
 
 class RawFiles:
-    """A data set of raw images, a file each: what a DataLoader reads and need not decode."""
+    """A data set of raw images, one in each file: a DataLoader reads them and need not decode."""
 
     def __init__(self, files: list[str]) -> None:
         self.files = files
@@ -78,14 +78,14 @@ def needed_bytes(quick: bool) -> int:
 
 @dataclass(slots=True)
 class _SampleFiles:
-    """The files; ``kept`` is the share of them that was left in the page cache, each time."""
+    """The files; ``kept`` is the share that was left in the page cache, each time."""
 
     files: list[str]
     in_memory: bool
     kept: list[float | None]
 
     def make_cold(self) -> None:
-        """Take them out of the page cache, unless they are in RAM."""
+        """Evict them from the page cache, unless they are in RAM."""
         if not self.in_memory:
             self.kept.append(_forget(self.files))
 
@@ -103,8 +103,8 @@ def train(
     """Return the trace of passes over sample files that are written below ``folder``.
 
     The files are removed again. ``storage`` says in words what ``folder`` is on; ``in_memory``: it
-    is RAM, where nothing is to be taken out of the page cache. No round of passes begins that would
-    not end by ``until`` (``time.monotonic()``), beside the first. Raises ``Inconclusive`` where the
+    is RAM, and nothing is to be evicted from the page cache. After the first no round of passes
+    begins that would not end by ``until`` (``time.monotonic()``). Raises ``Inconclusive`` if the
     files are written too slowly.
     """
     import torch
@@ -130,7 +130,7 @@ def train(
         samples.kept.clear()
         rows: list[tuple[float, ...]] = []
         most, round_seconds = _QUICK_ROUNDS if quick else _ROUNDS, 0.0
-        # In turns, so that a hiccup or a drift does not meet one of the three alone.
+        # In turns, so that a hiccup or a drift does not affect one of the three alone.
         while not rows or (len(rows) < most and time.monotonic() + round_seconds < until):
             round_began = time.monotonic()
             samples.make_cold()
@@ -165,10 +165,10 @@ def _sample_files(
 ) -> Iterator[_SampleFiles]:
     """Write sample files below ``folder``, and remove them again."""
     with own_directory(folder, VERIFY_PREFIX) as place_fd:
-        # By its descriptor: the folder may be somebody's who moves it, and puts a symlink there.
+        # By its descriptor: the folder's owner may move it and put a symlink in its place.
         place = f"/proc/{os.getpid()}/fd/{place_fd}"
         status = os.fstat(place_fd)
-        # To whoever started us, if we are killed.
+        # Told to the parent, in case this process is killed.
         tell("folder", path=os.readlink(place), device=status.st_dev, inode=status.st_ino)
         files = _written(place, batches, until)
         if not in_memory:
@@ -187,15 +187,15 @@ def _loader(files: list[str]) -> Any:
         num_workers=max(1, min(_MOST_WORKERS, len(scheduled_cpus()) - 1)),
         pin_memory=True,
         persistent_workers=True,
-        # Python's own choice from 3.14 on would have each import torch: seconds of a short run.
+        # Python's default from 3.14 on would make each worker import torch: seconds of a short run.
         multiprocessing_context="fork",
     )
 
 
 def _written(place: str, batches: int, until: float) -> list[str]:
-    """Write the sample files of so many batches, of fewer where that takes long; return them.
+    """Write the sample files of that many batches, or fewer if it takes long; return them.
 
-    Raises ``Inconclusive`` where not even a few are there by ``until``.
+    Raises ``Inconclusive`` if not even a few are written by ``until``.
     """
     began = time.monotonic()
     left = max(0.0, until - began)
@@ -213,7 +213,7 @@ def _written(place: str, batches: int, until: float) -> list[str]:
 
 
 def _batches_until(files: Sequence[str], until: float) -> int:
-    """Return how many batches one round can read from the storage by ``until``; a few at least."""
+    """Return how many batches one round can read from storage by ``until``; at least a few."""
     tried = random.sample(files, min(_TRIED_FILES, len(files)))
     _forget(tried)
     began = time.perf_counter()
@@ -225,9 +225,9 @@ def _batches_until(files: Sequence[str], until: float) -> int:
 
 
 def _forget(files: Sequence[str]) -> float | None:
-    """Take files out of the page cache that were written out before.
+    """Evict files that were flushed before from the page cache.
 
-    Return the share of them that stays there, None where that cannot be seen.
+    Return the share of them that stays there, None if that cannot be seen.
     """
     for file in files:
         page_cache.evict(file, written_out=True)
@@ -235,7 +235,7 @@ def _forget(files: Sequence[str]) -> float | None:
 
 
 def _origin(kept: Sequence[float | None]) -> str:
-    """Return in words where files came from, of which ``kept`` was in the page cache each time."""
+    """Return in words where files came from; ``kept`` is the share in the page cache each time."""
     shares = [share for share in kept if share is not None]
     if len(shares) < len(kept):
         return "how much of it from the page cache cannot be seen"
@@ -245,7 +245,7 @@ def _origin(kept: Sequence[float | None]) -> str:
 
 
 def _loading_seconds(loader: Iterable[Any]) -> float:
-    """Return how long the loader takes for all its batches, when nobody uses them."""
+    """Return how long the loader takes for all its batches if nobody uses them."""
     began = time.perf_counter()
     for _ in loader:
         pass
@@ -275,7 +275,7 @@ def _step(bench: Bench) -> Any:
         images, labels = batch
         loss = nn.functional.cross_entropy(network(images / 255), labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        # Not torch.optim, which imports torch's compiler first: seconds, of the twenty of --quick.
+        # Not torch.optim: it first imports torch's compiler, seconds out of the twenty of --quick.
         with torch.no_grad():
             for parameter in parameters:
                 parameter.sub_(parameter.grad, alpha=_LEARNING_RATE)
@@ -285,14 +285,14 @@ def _step(bench: Bench) -> Any:
 
 
 def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float, float, float]:
-    """Return the seconds of a pass, and how long the device had nothing to do in it.
+    """Return the seconds of a pass, and how long the device was idle in it.
 
-    That is told apart: until a prefetcher is ahead by its depth, for anything else until the first
-    batch; and between the steps after that. An event before each step comes when the batch has
-    arrived, one after it when it is through.
+    The idle time is split: until a prefetcher is ahead by its depth (anything else: until the first
+    batch), and between the steps after that. One event before each step marks when its batch has
+    arrived, another after it when the step is done.
     """
     torch = bench.torch
-    # Up to there each step waits for two batches of the loader: of an epoch once, as for the first.
+    # Up to there each step waits for two of the loader's batches: once an epoch, as for the first.
     beginning = 1 + (batches.depth if isinstance(batches, CudaPrefetcher) else 0)
     torch.cuda.synchronize(bench.device)
     began = time.perf_counter()

@@ -1,1 +1,1 @@
-"""What this machine is: readers of /proc, /sys and /etc that take the root and change nothing."""
+"""What this machine is: readers of /proc, /sys and /etc that take a root and change nothing."""

@@ -1,7 +1,7 @@
-"""Paths on network file systems that do not answer: waited for so that it is told, or passed over.
+"""Paths on network file systems that do not answer: waited for with a notice, or passed over.
 
-A call on a mount whose server is gone waits for as long as that takes, in the kernel, which lets
-only signals through that kill: Python's Ctrl-C does not come to its turn. So a child asks.
+A call on a mount whose server is gone blocks in the kernel until the server is back, and only fatal
+signals interrupt it: Python never gets to handle Ctrl-C. So a child makes the call.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from hostprep.host.mounts import lies_in, read_mounts
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.forking import NoProcess
 
-# How long who only looks waits for a path.
+# How long a caller that only looks waits for a path.
 PATIENCE_SECONDS = 4.0
-# After how long it is said that a path does not answer, and how often again.
+# After how long to report that a path does not answer, and how often to repeat that.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
 _STOPPED_SECONDS = 2.0
 
 
 class NoAnswer(Inconclusive):
-    """The file system under a path does not answer."""
+    """The file system of a path does not answer."""
 
     code = "no_answer"
 
 
 def no_answer(words: str, cure: str = "`umount --lazy --force` takes it away") -> NoAnswer:
-    """Return the error of a path that hangs; ``cure`` is what to do until the server is back."""
+    """Return the error for a path that hangs; ``cure`` is what to do until the server is back."""
     return NoAnswer(
         words,
         "a network mount, there or below, whose server is gone? `findmnt -T PATH` shows it;"
@@ -44,13 +44,13 @@ def no_answer(words: str, cure: str = "`umount --lazy --force` takes it away") -
 def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
     """Return when all of ``paths`` have answered, if only with an error.
 
-    That is at once where no network file system and no automount is there. ``note`` is told who
-    keeps us waiting.
+    That is at once if there is no network file system and no automount. ``note`` is told which path
+    it is waiting for.
     """
     if not _may_hang():
         return
     for path in paths:
-        # Then who opens it next finds out; or does so in silence, where no child is allowed.
+        # Otherwise the next one to open it finds out; silently, if no child process is allowed.
         with contextlib.suppress(ChildProcessError, NoProcess):
             ask_in_child(
                 lambda path=path: _touch(path),  # type: ignore[misc]
@@ -60,9 +60,9 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
 
 
 def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]:
-    """Return those of ``paths`` that have not answered in time, all asked side by side.
+    """Return those of ``paths`` that have not answered in time; all are asked in parallel.
 
-    None at once where no network file system and no automount is there.
+    Returns none of them at once if there is no network file system and no automount.
     """
     if not paths or not _may_hang():
         return frozenset()
@@ -82,14 +82,14 @@ def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]
         return frozenset(ask_in_child(ask, patience_seconds=2 * patience_seconds))
     except NoAnswerInTime:
         return frozenset(paths)
-    except (ChildProcessError, NoProcess):  # then who opens them next finds out
+    except (ChildProcessError, NoProcess):  # then the next one to open them finds out
         return frozenset()
 
 
 def _may_hang() -> bool:
-    # Where the path leads by symlinks is not looked at: that alone may hang. Who looks into an
-    # automount waits for its server too, before there is a mount of that. The one that systemd
-    # keeps below /proc on each host waits for none.
+    # Where symlinks of the path lead is not checked, because that alone may hang. Looking into an
+    # automount waits for its server too, before there is a mount of it. The one that systemd keeps
+    # below /proc on each host waits for none.
     return any(
         is_remote(mount) or (mount.fstype == "autofs" and not lies_in(mount.target, "/proc"))
         for mount in read_mounts()
@@ -99,19 +99,19 @@ def _may_hang() -> bool:
 def _touch(path: str) -> None:
     with contextlib.suppress(OSError):
         os.stat(path)
-        os.statvfs(path)  # what a network file system does not answer from its cache
+        os.statvfs(path)  # something a network file system does not answer from its cache
         os.scandir(path).close()
 
 
 class Impatience:
-    """Says now and then that a path does not answer."""
+    """Reports now and then that a path does not answer."""
 
     def __init__(self, path: str, note: Callable[[str], None]) -> None:
         self._path, self._note = path, note
         self._due_seconds = _FIRST_SECONDS
 
     def waited(self, seconds: float) -> None:
-        """Be told how long it was waited so far."""
+        """Take note of how long the wait has been so far."""
         if seconds < self._due_seconds:
             return
         self._note(
@@ -122,7 +122,7 @@ class Impatience:
 
 
 class Standstill:
-    """Says now and then that nothing comes from a path any more, of work that others do there."""
+    """Reports now and then that others' work on a path makes no progress any more."""
 
     def __init__(self, path: str, note: Callable[[str], None]) -> None:
         self._path, self._note = path, note
@@ -130,8 +130,8 @@ class Standstill:
         self._since_seconds = self._seen_seconds = -math.inf
 
     def seen(self, done: object, now_seconds: float) -> None:
-        """Be told again and again what is ``done``: while that is the same, it is waited."""
-        # Who was stopped or frozen in between (Ctrl-Z) has not waited.
+        """To be called repeatedly with what is ``done``: as long as that is the same, it waits."""
+        # If this process was stopped or frozen in between (Ctrl-Z), it has not waited.
         stopped = now_seconds - self._seen_seconds > _STOPPED_SECONDS
         self._seen_seconds = now_seconds
         if done != self._done or stopped:

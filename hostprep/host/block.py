@@ -1,7 +1,7 @@
-"""On what a path really sits: its mount, its file system, and the devices down to the disks.
+"""What a path really lies on: its mount, its file system, and the devices down to the disks.
 
-From mountinfo and sysfs alone, so that a captured tree answers as its host did. A class that cannot
-be known is ``unknown`` with the reason; it is never guessed.
+Read from mountinfo and sysfs alone, so that a captured tree gives the same answer as its host. A
+class that cannot be known is ``unknown``, with the reason; it is never guessed.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from hostprep.system.following import followed
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs",
                       "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
-# Where files are kept in memory.
+# These keep files in memory.
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _MEMORY = IN_MEMORY | {"devtmpfs", "hugetlbfs"}
 _FROM_HOST = frozenset({"virtiofs", "9p", "vboxsf", "vmhgfs", "prl_fs"})
-# What is in them the kernel makes up itself, much of it on the spot as it is read, and some of it
-# is gone once it was.
+# The kernel itself generates what is in these, much of it only when it is read, and some of it is
+# gone once it was read.
 MADE_UP = frozenset({"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs",
                      "configfs", "pstore", "bpf", "efivarfs", "devpts", "devtmpfs", "mqueue",
                      "fusectl", "binfmt_misc", "selinuxfs", "smackfs", "resctrl", "nsfs", "nfsd",
                      "rpc_pipefs"})  # fmt: skip
-# Controllers that hide their disks behind a volume, which claims to rotate unless told otherwise.
+# Controllers that hide their disks behind a volume, which by default says that it rotates.
 _HARDWARE_RAID = re.compile(r"PERC|LOGICAL VOLUME|MegaRAID|\bMR\d{4}|ServeRAID|Smart Array|RAID")
 _LOOPS_AT_MOST = 8
 
 
 class StorageClass(StrEnum):
-    """What kind of storage is under a path; ``arm`` is a disk whose head has to move."""
+    """What kind of storage a path lies on; ``arm`` is a hard disk, whose head has to move."""
 
     ARM = "arm"
     SATA_FLASH = "sata_flash"
@@ -51,7 +51,7 @@ class StorageClass(StrEnum):
     UNKNOWN = "unknown"
 
 
-# A server or a program stands before the disk, and may cease to answer.
+# A server or a program stands in front of the disk, and may stop answering.
 SERVED = (StorageClass.NETWORK, StorageClass.FUSE)
 _SAYS_NOTHING = (StorageClass.UNKNOWN, StorageClass.FUSE, StorageClass.NETWORK)
 
@@ -60,8 +60,8 @@ _SAYS_NOTHING = (StorageClass.UNKNOWN, StorageClass.FUSE, StorageClass.NETWORK)
 class PathStorage:
     """A path's storage. ``devices`` go from the file system down; ``disks`` are the lowest ones.
 
-    ``reason`` says in one sentence why the class is what it is. It is the kernel's word: of a
-    virtual disk only a measurement tells more.
+    ``reason`` says in one sentence why it has this class. It is the kernel's claim: for a virtual
+    disk only a measurement says more.
     """
 
     path: str
@@ -78,10 +78,10 @@ class PathStorage:
 
 
 def locate(path: str | os.PathLike[str], root: Path = Path("/")) -> PathStorage:
-    """Return what ``path`` (which must exist where ``root`` is ``/``) sits on.
+    """Return what ``path`` (which must exist if ``root`` is ``/``) lies on.
 
-    On a dead network mount this hangs, as every look at the path does: ask in a child first.
-    Raises ``HostprepError`` where the path does not exist or no mount contains it.
+    On a dead network mount this hangs, like any access to the path: ask in a child first. Raises
+    ``HostprepError`` if the path does not exist or no mount contains it.
     """
     return _locate(os.fspath(path), root, _LOOPS_AT_MOST)
 
@@ -118,13 +118,13 @@ def _real(path: str, mounts: Iterable[Mount]) -> tuple[str, Mount | None]:
         ) from None
     mounts = tuple(mounts)
     with closing_fd(descriptor):
-        # The second look is for what the automounter has mounted just now.
+        # The second look finds what the automounter has mounted just now.
         mount = mount_of(descriptor, mounts) or mount_of(descriptor, read_mounts())
     return real, mount or mount_containing(real, mounts)
 
 
 def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
-    """Return the devices under a mount, all and the disks, none where there are none to see."""
+    """Return all devices under a mount and the disks among them; none if none can be seen."""
     if mount.fstype in _MEMORY or mount.fstype in _NETWORK or mount.fstype == "overlay":
         return (), ()
     own = device_folder(mount.device, root)
@@ -138,7 +138,7 @@ def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device
         if mount.fstype == "btrfs" and folders:
             folders = _btrfs_members(folders[0], root)
     if mount.fstype == "xfs" and (realtime := mount.option("rtdev")):
-        # Another disk, where XFS puts the data of files that are marked for it, or of all.
+        # Another disk, on which XFS puts the data of files that are marked for it, or of all files.
         if (folder := folder_of_name(realtime, root)) is None:
             return (), ()
         folders.append(folder)
@@ -170,7 +170,7 @@ def _zfs_members(dataset: str, root: Path) -> list[Path]:
             folder = device_folder(entry.name[1:], root)
             if folder:
                 members.append(folder)
-    # A whole disk given to ZFS carries the label too: count the partition, which holds the data.
+    # A whole disk given to ZFS carries the label too: keep its partition, which holds the data.
     return [one for one in members if not any(other.parent == one for other in members)]
 
 
@@ -206,8 +206,8 @@ def _through_loop(
     else:
         storage_class, reason = StorageClass.UNKNOWN, _mixed(classes)
     if storage_class in _SAYS_NOTHING and all(loop.rotational_says_kernel for loop in loops):
-        # Loop devices do not rotate by themselves: this one has it from its file's disk, which is
-        # not visible here, or was told so.
+        # Loop devices do not rotate by themselves: this one inherited that from its file's disk,
+        # which cannot be seen here, or was set so.
         storage_class = StorageClass.ARM
         reason = f"{loops[0].name} says that it rotates; {reason}"
     return PathStorage(
@@ -216,8 +216,8 @@ def _through_loop(
 
 
 def is_remote(mount: Mount) -> bool:
-    """Whether a server or a program serves the file system, so that it may cease to answer."""
-    # Neither fuseblk, which is on a disk, nor fusectl, which each host with systemd has mounted.
+    """Whether a server or a program serves the file system, so that it may stop answering."""
+    # Not fuseblk, which is on a disk, nor fusectl, which every host with systemd has mounted.
     fuse = mount.fstype == "fuse" or mount.fstype.startswith("fuse.")
     return fuse or mount.fstype in _NETWORK
 
@@ -258,7 +258,7 @@ def _mixed(classes: set[StorageClass]) -> str:
 
 
 def classify(disk: Device) -> tuple[StorageClass, str]:
-    """Return the class of one disk by the kernel's word, and why."""
+    """Return the class of one disk as the kernel describes it, and why."""
     what = f"{disk.name} ({disk.model})" if disk.model else disk.name
     if disk.kind == "loop":
         return StorageClass.UNKNOWN, f"{disk.name} is a loop device"
@@ -274,7 +274,7 @@ def classify(disk: Device) -> tuple[StorageClass, str]:
         case Transport.NVME:
             return StorageClass.NVME, f"{what} is an NVMe drive"
         case Transport.FIBRE_CHANNEL:
-            # Arrays of flash, too, mostly say that their volumes rotate.
+            # Even flash arrays mostly report that their volumes rotate.
             return StorageClass.UNKNOWN, f"{what} is an array's volume, which hides its disks"
         case Transport.MMC:
             return StorageClass.UNKNOWN, f"{what} is a flash card, of unknown quality"
@@ -289,6 +289,6 @@ def _classify_scsi(disk: Device, what: str) -> tuple[StorageClass, str]:
     if disk.rotational_says_kernel is False:
         return StorageClass.SATA_FLASH, f"{what} on {disk.transport} does not rotate"
     if disk.rotational_says_kernel is None or disk.transport is Transport.USB:
-        # The kernel says "rotates" of every USB device that does not deny it, sticks included.
+        # The kernel says "rotates" for every USB device that does not deny it, even for sticks.
         return StorageClass.UNKNOWN, f"{what} on {disk.transport} does not tell whether it rotates"
     return StorageClass.ARM, f"{what} on {disk.transport} rotates"

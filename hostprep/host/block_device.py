@@ -16,7 +16,7 @@ from hostprep.host.reading import read_number, read_text
 
 
 class Transport(StrEnum):
-    """How a disk is attached, as far as its place in sysfs tells."""
+    """How a disk is attached, as far as its place in sysfs shows."""
 
     NVME = "nvme"
     FABRIC = "nvme-fabric"
@@ -33,13 +33,13 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One block device. None is: the kernel does not say.
+    """One block device. None means that the kernel does not say.
 
     ``kind`` is disk, part, crypt, lvm, raid, multipath, dm, bcache, loop or ram. ``label`` is the
-    device mapper's name or the level of a RAID. ``virtual`` is a disk that a hypervisor presents:
+    device mapper's name or the level of a RAID. ``virtual``: a hypervisor presents the disk, and
     what is under it cannot be known from inside, whatever ``rotational_says_kernel`` claims.
-    ``backing`` is the file of a loop device, which is ``cached`` where it reads that file through
-    the page cache: then its counters tell nothing of the storage below.
+    ``backing`` is the file of a loop device, which is ``cached`` if it reads that file through the
+    page cache: then its counters say nothing about the storage below.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Device:
     cached: bool = False
 
 
-# What hypervisors and clouds call the disks that they present. "Amazon EC2 NVMe Instance Storage"
-# and Google's "nvme_card0" are real local flash and are missing here on purpose.
+# The names that hypervisors and clouds give their disks. "Amazon EC2 NVMe Instance Storage" and
+# Google's "nvme_card0" are real local flash and are left out on purpose.
 _VIRTUAL_MODEL = re.compile(
     r"QEMU|VBOX|VMware|Virtual[ _]Disk|Virtual[ _]disk|PersistentDisk|nvme_card-pd"
     r"|Amazon Elastic Block Store|Alibaba Cloud Elastic Block Storage|MSFT NVMe Accelerator"
@@ -91,7 +91,7 @@ _DM_KINDS = (
 
 
 def device_folder(number: str, root: Path = Path("/")) -> Path | None:
-    """Return the sysfs folder of the device ``number`` (``259:2``), None where there is none."""
+    """Return the sysfs folder of the device ``number`` (``259:2``), None if there is none."""
     link = root / "sys/dev/block" / number
     return link.resolve() if link.exists() else None
 
@@ -146,9 +146,9 @@ def _below(folder: Path) -> list[Path]:
 
 
 def read_device(folder: Path) -> Device:
-    """Return what sysfs says of the device in ``folder`` (a resolved path)."""
+    """Return what sysfs says about the device in ``folder`` (a resolved path)."""
     name = folder.name.replace("!", "/")
-    # A partition has no queue and no model of its own: those are its disk's.
+    # A partition has no queue and no model of its own, but its disk's.
     disk = folder.parent if (folder / "partition").exists() else folder
     kind, label = _kind(folder)
     model = _model(disk)
@@ -196,7 +196,7 @@ def _kind(folder: Path) -> tuple[str, str | None]:
 
 def _model(disk: Path) -> str | None:
     parts = [_read(disk / "device/vendor"), _read(disk / "device/model")]
-    # "ATA" is the translation layer's word, "0x1af4" a virtio number: neither is a vendor.
+    # "ATA" comes from the translation layer, "0x1af4" is a virtio number: neither is a vendor.
     words = [part for part in parts if part and part != "ATA" and not part.startswith("0x")]
     return " ".join(words) or _read(disk / "device/name")
 

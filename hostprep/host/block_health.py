@@ -1,4 +1,4 @@
-"""What a disk says of its own wear, by smartctl (JSON since smartmontools 7.0), where readable."""
+"""What a disk reports of its wear, by smartctl (JSON since smartmontools 7.0), if readable."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NOT_READ = 0b0000_0011
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """SMART of one disk. None is: not told.
+    """SMART data of one disk. None means that the disk does not say.
 
-    ``used_percent`` is the share of the rated writes that are spent; it may pass 100.
+    ``used_percent`` is the spent share of the rated writes; it may exceed 100.
     """
 
     passed: bool | None
@@ -30,9 +30,9 @@ class Health:
 
 
 def read_health(name: str, *, timeout_seconds: float) -> Health | None:
-    """Return the health of disk ``name``, None where smartctl is missing or may not read it.
+    """Return the health of disk ``name``, None if smartctl is missing or may not read it.
 
-    And where that takes longer than ``timeout_seconds``.
+    Also None if that takes longer than ``timeout_seconds``.
     """
     try:
         done = run(
@@ -48,17 +48,17 @@ def read_health(name: str, *, timeout_seconds: float) -> Health | None:
 
 
 def smartctl_line(name: str) -> list[str]:
-    """Return the command that asks disk ``name``, and lets it sleep if it does."""
+    """Return the command that reads disk ``name``, but lets it sleep if it does."""
     return ["smartctl", "--json", "--health", "--attributes", "--nocheck=standby", f"/dev/{name}"]
 
 
 def health_in(done: Completed) -> Health | None:
-    """Return the health that smartctl printed, None where it may not read the disk."""
+    """Return the health that smartctl printed, None if it may not read the disk."""
     return None if done.returncode & _NOT_READ else parse_smartctl(done.stdout)
 
 
 def parse_smartctl(text: str) -> Health | None:
-    """Return the health in smartctl's JSON, None where there is nothing of it."""
+    """Return the health in smartctl's JSON, None if it has none."""
     try:
         document: dict[str, Any] = json.loads(text)
     except ValueError:
@@ -83,8 +83,8 @@ def _ata_used_percent(attributes: dict[Any, Any]) -> int | None:
     """Return the wear of a SATA drive: the normalised value counts down from 100.
 
     231 is SSD life left, 233 the media wearout indicator (Intel), 177 the wear levelling count
-    (Samsung), 202 the percentage of lifetime remaining (Micron, Crucial); which a drive has depends
-    on its maker.
+    (Samsung), 202 the percentage of lifetime remaining (Micron, Crucial); which of these a drive
+    has depends on its maker.
     """
     for number in (231, 233, 177, 202):
         value = attributes.get(number, {}).get("value")

@@ -1,6 +1,6 @@
-"""How fast the PCIe link of an NVMe drive runs, and where on the way it is narrowest.
+"""The speed of an NVMe drive's PCIe link, and where on the way it is narrowest.
 
-Links go slow when nothing is asked of them: read this while the drive works.
+Idle links slow down: read this while the drive works.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.host.reading import read_text
 
-# Bytes a second that one lane carries: transfers a second, less the line code (8b/10b up to
-# 5 GT/s, 128b/130b from 8 GT/s, the flits of 64 GT/s). PCI Express Base Specification.
+# Bytes a second of one lane: transfers a second, less the line code (8b/10b up to 5 GT/s, 128b/130b
+# from 8 GT/s, the flits of 64 GT/s). PCI Express Base Specification.
 _LANE_BYTES_PER_S = {
     2.5: 250e6,
     5.0: 500e6,
@@ -27,7 +27,7 @@ _LANE_BYTES_PER_S = {
 class PcieLink:
     """The narrowest link between a drive and the processor; ``bytes_per_s`` before protocol cost.
 
-    ``max_*`` are what the device at the lower end of that link could do; ``at`` is its address.
+    ``max_*`` are the maxima of the device at the lower end of that link; ``at`` is its address.
     """
 
     at: str
@@ -47,7 +47,7 @@ class PcieLink:
 
 
 def nvme_link(name: str, root: Path = Path("/")) -> PcieLink | None:
-    """Return the narrowest link of the way to the NVMe disk ``name``, None where it is not told."""
+    """Return the narrowest link on the way to the NVMe disk ``name``, None if it is not known."""
     device = root / "sys/block" / name / "device"
     controllers = [device, *sorted(device.glob("nvme[0-9]*"))]  # a subsystem has several
     links = [link for controller in controllers for link in _links(controller / "device")]

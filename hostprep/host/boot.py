@@ -1,4 +1,4 @@
-"""Which boot of the machine this is: what a tmpfs held before belongs to another."""
+"""Which boot of the machine this is: what a tmpfs held in another boot is gone."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from hostprep.host.reading import read_text
 
 
 def boot_id(root: Path = Path("/")) -> str:
-    """Return the kernel's random identity of this boot, ``""`` where it is not readable."""
+    """Return the kernel's random identity of this boot, ``""`` if it is not readable."""
     return read_text(root / "proc/sys/kernel/random/boot_id") or ""

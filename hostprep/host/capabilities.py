@@ -11,7 +11,7 @@ _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 
 
 class Capability(IntEnum):
-    """The bits of ``linux/capability.h`` that hostprep asks for."""
+    """The bits of ``linux/capability.h`` that hostprep needs."""
 
     CHOWN = 0
     DAC_OVERRIDE = 1
@@ -22,7 +22,7 @@ class Capability(IntEnum):
 
 
 def has_capability(capability: Capability, root: Path = Path("/")) -> bool:
-    """Whether it is effective, in the process's own user namespace; False where that is unknown.
+    """Whether it is effective, in the process's own user namespace; False if that is unknown.
 
     In a container root has few of them, unless it was started with ``--privileged``.
     """
@@ -31,19 +31,19 @@ def has_capability(capability: Capability, root: Path = Path("/")) -> bool:
 
 
 def users_are_mapped(root: Path = Path("/")) -> bool:
-    """Whether user 0 here is somebody else to the kernel, as in a container without root.
+    """Whether user 0 here is another user to the kernel, as in a container without root.
 
-    What the kernel asks with capable(), such as for resource limits, only its own user 0 may.
+    What the kernel checks with capable(), such as resource limits, is only for its own user 0.
     """
     users = read_text(root / "proc/self/uid_map")  # None: a kernel without user namespaces
     return users is not None and users.split() != _ALL_AS_THEY_ARE
 
 
 def unknown_uid(root: Path = Path("/")) -> int | None:
-    """Return as which uid the files of all users show that are unknown here, None where none are.
+    """Return the uid that files of all users unknown here appear to have, None if none are unknown.
 
-    A user namespace knows those that it was given numbers for: in a container without root, files
-    of the host's root are nobody's.
+    A user namespace knows those users that it has numbers for: in a container without root, files
+    of the host's root belong to nobody.
     """
     if not users_are_mapped(root):
         return None
@@ -52,10 +52,11 @@ def unknown_uid(root: Path = Path("/")) -> int | None:
 
 
 def knows_other_users(root: Path = Path("/")) -> bool:
-    """Whether files can be somebody else's here: not where one user alone has a number.
+    """Whether files here can belong to somebody else: not if only one user has a number.
 
-    So it is in a container that a user started with no more than ``unshare --map-root-user`` (such
-    as Apptainer's ``--fakeroot`` without ``/etc/subuid``): root has no number to give a file to.
+    That is so in a container that a user started with no more than ``unshare --map-root-user``
+    (such as Apptainer's ``--fakeroot`` without ``/etc/subuid``): root has no number to give a file
+    to.
     """
     users = read_text(root / "proc/self/uid_map")  # None: a kernel without user namespaces
     return users is None or sum(map(int, users.split()[2::3])) != 1

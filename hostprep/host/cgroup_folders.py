@@ -1,4 +1,4 @@
-"""Where the cgroups of this process are mounted: versions 1 and 2, and both at once ("hybrid").
+"""Where this process's cgroups are mounted: versions 1 and 2, and both at once ("hybrid").
 
 Formats: cgroups(7).
 """
@@ -23,7 +23,7 @@ class Hierarchy:
 
 
 def folders_of(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
-    """Yield the version and each folder of this process where ``controller`` may set limits."""
+    """Yield the version and each folder of this process in which ``controller`` may set limits."""
     for hierarchy in hierarchies(root):
         if hierarchy.version == 2 or controller in hierarchy.controllers:
             for folder in hierarchy.folders:
@@ -31,7 +31,7 @@ def folders_of(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
 
 
 def hierarchies(root: Path) -> list[Hierarchy]:
-    """Return the hierarchies that are mounted, in the order of ``/proc/self/cgroup``."""
+    """Return the mounted hierarchies, in the order of ``/proc/self/cgroup``."""
     mounts = _mounts(root)
     found = []
     for controllers, group in _groups(root):
@@ -44,11 +44,11 @@ def hierarchies(root: Path) -> list[Hierarchy]:
 
 
 def limits_are_hidden(controller: str, root: Path = Path("/")) -> bool:
-    """Return whether this process is in a control group of ``controller`` that is not seen here.
+    """Return whether this process is in a control group of ``controller`` that cannot be seen here.
 
-    As in a sandbox without /sys, or with another one over it; or where a container has the host's
-    /sys/fs/cgroup, and a namespace in which its own group is ``/``: where that is below the mount
-    nothing tells.
+    For instance in a sandbox without /sys, or with another one mounted over it; or if a container
+    has the host's /sys/fs/cgroup, and a namespace in which its own group is ``/``: then nothing
+    tells where that is below the mount.
     """
     groups = dict(_groups(root))
     mine = next((controllers for controllers in groups if controller in controllers), frozenset())
@@ -61,7 +61,7 @@ def limits_are_hidden(controller: str, root: Path = Path("/")) -> bool:
 
 
 def _groups(root: Path) -> Iterator[tuple[frozenset[str], str]]:
-    """Yield the controllers of each hierarchy, none for version 2, and this process's group."""
+    """Yield each hierarchy's controllers (none for version 2), and this process's group in it."""
     for line in read_lines(root / "proc/self/cgroup"):
         fields = line.split(":", 2)
         if len(fields) == 3:
@@ -85,8 +85,8 @@ def _chain(root: Path, mount: Mount, group: str) -> Iterator[Path]:
     """Yield the folders from the process's own group up to the mount point.
 
     Both ``group`` and ``mount.root`` are relative to the cgroup namespace. In a container without
-    one, the mount shows a subtree (``/docker/ID``) of which the group is a part; in others the
-    group may lie outside of what is mounted (``/..``), and the mount point is all one can see.
+    one, the mount shows a subtree (``/docker/ID``) that contains the group; in others the group may
+    lie outside what is mounted (``/..``), and only the mount point can be seen.
     """
     top = root / mount.target.lstrip("/")
     parts = Path(group).parts[1:]

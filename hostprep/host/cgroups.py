@@ -1,4 +1,4 @@
-"""What the cgroups of this process allow: memory, processor time, processes, reads of disks.
+"""What this process's cgroups allow: memory, processor time, processes, reads from disks.
 
 Formats: the kernel's admin-guide/cgroup-v2, and memory, pids and blkio-controller of
 admin-guide/cgroup-v1.
@@ -21,8 +21,8 @@ _UNLIMITED_BYTES = 2**62
 class MemoryLimit:
     """A limited memory cgroup, in bytes: ``group`` is its folder as mounted here.
 
-    ``reclaimable_bytes`` is file cache, which the kernel drops before it refuses memory; what tmpfs
-    holds is not part of it.
+    ``reclaimable_bytes`` is file cache, which the kernel drops before it refuses memory; the
+    contents of tmpfs are not part of it.
     """
 
     group: str
@@ -32,13 +32,13 @@ class MemoryLimit:
 
     @property
     def remaining_bytes(self) -> int:
-        """What may still be taken before the limit bites."""
+        """What may still be taken before the limit is reached."""
         return max(0, self.limit_bytes - self.usage_bytes + self.reclaimable_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class CpuQuota:
-    """A cgroup that limits processor time to ``cpus`` processors' worth."""
+    """A cgroup that limits processor time to that of ``cpus`` processors."""
 
     group: str
     cpus: float
@@ -46,8 +46,10 @@ class CpuQuota:
 
 @dataclass(frozen=True, slots=True)
 class CpuThrottling:
-    """What a quota of processor time did to a cgroup: periods in which anything ran, and those of
-    them that it ended early. Both only ever grow."""
+    """What a cgroup's processor quota did: periods in which anything ran, and those it cut short.
+
+    Both counters only ever grow.
+    """
 
     group: str
     periods: int
@@ -56,9 +58,9 @@ class CpuThrottling:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimit:
-    """A cgroup that limits processes and threads: to ``limit``, of which ``used`` run now.
+    """A cgroup that limits processes and threads to ``limit``, of which ``used`` run now.
 
-    Root's count too, other than for ``ulimit -u``.
+    Unlike with ``ulimit -u``, root's count too.
     """
 
     group: str
@@ -68,9 +70,9 @@ class ProcessLimit:
 
 @dataclass(frozen=True, slots=True)
 class ReadLimit:
-    """A cgroup that limits what is read of a disk, by the disk's number (``254:0``).
+    """A cgroup that limits reads from a disk, given by the disk's number (``254:0``).
 
-    By bytes a second, by requests a second, or both; None is no limit.
+    In bytes a second, requests a second, or both; None means no limit.
     """
 
     group: str
@@ -80,7 +82,7 @@ class ReadLimit:
 
 
 def read_memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
-    """Return every memory limit above this process, the closest first; none where unlimited."""
+    """Return every memory limit above this process, the closest first; none if unlimited."""
     limits = []
     for version, folder in folders_of(root, "memory"):
         limit = _memory_v2(folder, root) if version == 2 else _memory_v1(folder, root)
@@ -90,7 +92,7 @@ def read_memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
 
 
 def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
-    """Return every quota of processor time above this process, the closest first."""
+    """Return every processor quota above this process, the closest first."""
     quotas = []
     for version, folder in folders_of(root, "cpu"):
         if version == 2:
@@ -116,9 +118,9 @@ def read_cpu_throttling(root: Path = Path("/")) -> tuple[CpuThrottling, ...]:
 
 
 def throttled_share(before: Iterable[CpuThrottling], now: Iterable[CpuThrottling]) -> float | None:
-    """Return the share of periods in between that a quota ended early, None without any quota.
+    """Return the share of periods in between that a quota cut short, None without any quota.
 
-    Of several cgroups it is that of the one which was hit hardest.
+    With several cgroups it is that of the one that was affected most.
     """
     earlier = {one.group: one for one in before}
     shares = [
@@ -131,7 +133,7 @@ def throttled_share(before: Iterable[CpuThrottling], now: Iterable[CpuThrottling
 
 
 def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:
-    """Return every limit of processes above this process, the closest first."""
+    """Return every limit on processes above this process, the closest first."""
     found = []
     for _, folder in folders_of(root, "pids"):
         limit, used = read_number(folder / "pids.max"), read_number(folder / "pids.current")
@@ -141,9 +143,9 @@ def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:
 
 
 def read_read_limits(root: Path = Path("/")) -> tuple[ReadLimit, ...]:
-    """Return every limit of reads that holds this process, the closest first.
+    """Return every limit on reads that applies to this process, the closest first.
 
-    With version 1 a group's limit holds its own processes, and not those of groups below it.
+    In version 1 a group's limit applies to its own processes, and not to those of groups below it.
     """
     found = []
     for hierarchy in hierarchies(root):
@@ -163,7 +165,7 @@ def read_read_limits(root: Path = Path("/")) -> tuple[ReadLimit, ...]:
 
 
 def _reads_v2(folder: Path) -> dict[str, tuple[int | None, int | None]]:
-    """Return the limits of bytes and of requests a second, by the number of the disk."""
+    """Return the limits in bytes and in requests a second, by the number of the disk."""
     found = {}
     for line in read_lines(folder / "io.max"):
         device, *pairs = line.split()
@@ -181,7 +183,7 @@ def _reads_v1(folder: Path) -> dict[str, tuple[int | None, int | None]]:
 
 
 def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
-    # Above memory.high processes are stalled until they give memory back, which tmpfs cannot.
+    # Above memory.high processes are stalled until they release memory, which tmpfs cannot do.
     limits = [
         limit
         for name in ("memory.max", "memory.high")
@@ -201,6 +203,6 @@ def _memory_v1(folder: Path, root: Path) -> MemoryLimit | None:
     if limit is None or usage is None or limit >= _UNLIMITED_BYTES:
         return None
     stat = read_counts(folder / "memory.stat")
-    # The total_ figures include the descendants, as the usage does. "cache" would count tmpfs too.
+    # The total_ figures include the descendants, as the usage does. "cache" would include tmpfs.
     cache = stat.get("total_active_file", 0) + stat.get("total_inactive_file", 0)
     return MemoryLimit(shown(folder, root), limit, usage, cache)

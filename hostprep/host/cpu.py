@@ -1,4 +1,4 @@
-"""How many processors this process may use, and what bounds them."""
+"""How many processors this process may use, and what limits them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from hostprep.host.reading import NO_PROC_HINT, own_status, read_lines, read_tex
 class CpuFacts:
     """The processors of the machine and this process's share of them.
 
-    ``online`` counts logical processors; ``affinity`` those that this process may run on, without
-    those that the scheduler leaves alone (isolcpus=) where it may run on others too;
-    ``physical_cores`` the cores under these (None where the kernel does not tell), and
-    ``threads_per_core`` the most of them that share a core. ``quota`` is the tightest cgroup quota.
-    ``usable`` is the smaller of affinity and quota, and ``usable_from`` says in words which it is.
+    ``online`` counts logical processors; ``affinity`` counts those that this process may run on,
+    without those that the scheduler leaves alone (isolcpus=) if it may run on others too;
+    ``physical_cores`` are the cores under these (None if the kernel does not say), and
+    ``threads_per_core`` is the most of them that share a core. ``quota`` is the tightest cgroup
+    quota. ``usable`` is the smaller of affinity and quota, and ``usable_from`` says in words which
+    it is.
     """
 
     model: str | None
@@ -34,7 +35,7 @@ class CpuFacts:
 
 
 def read_cpu(root: Path = Path("/")) -> CpuFacts:
-    """Read the processors below ``root``; raise ``HostprepError`` where nothing tells of them."""
+    """Read the processors below ``root``; raise ``HostprepError`` if nothing lists them."""
     allowed, online = allowed_and_online(root)
     if not allowed:
         message = "neither /proc nor /sys says how many processors there are."
@@ -60,19 +61,19 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
 
 
 def online_cpus(root: Path = Path("/")) -> frozenset[int]:
-    """Return the numbers of the logical processors that are online, none where no file tells."""
+    """Return the numbers of the logical processors that are online, none if no file lists them."""
     return parse_list(read_text(root / "sys/devices/system/cpu/online"))
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
-    """Return the processors' worth of time that this process may use, a fraction under a quota."""
+    """Return how many processors' time this process may use, a fraction under a quota."""
     return read_cpu(root).usable
 
 
 def allowed_cores(root: Path = Path("/")) -> tuple[tuple[int, ...], ...]:
     """Return the processors that this process may run on, core by core, by their numbers.
 
-    Where the kernel does not tell which share a core, each is a core of its own.
+    If the kernel does not say which share a core, each is a core of its own.
     """
     allowed, _ = allowed_and_online(root)
     cores = dict.fromkeys(
@@ -85,7 +86,7 @@ def allowed_and_online(root: Path) -> tuple[frozenset[int], frozenset[int]]:
     """Return the processors that this process may run on, and those that are online."""
     listed = parse_list(own_status(root, "Cpus_allowed_list"))
     online = online_cpus(root) or listed
-    mine = (listed & online) or online  # what is listed may be offline or never present
+    mine = (listed & online) or online  # what is listed may be offline or absent
     return _scheduled(mine, root), online
 
 
@@ -95,10 +96,10 @@ def scheduled_cpus(root: Path = Path("/")) -> frozenset[int]:
 
 
 def _scheduled(cpus: frozenset[int], root: Path) -> frozenset[int]:
-    """Return those of an affinity that the scheduler uses; all where it uses none of them.
+    """Return those processors of an affinity that the scheduler uses; all if it uses none of them.
 
-    Only who is pinned there runs on what isolcpus= takes from it. A cpuset's list has that
-    nevertheless, and so has the affinity of all that is in one.
+    Only processes that are pinned there run on isolated processors (isolcpus=). A cpuset's list,
+    and the affinity of everything in it, includes them nevertheless.
     """
     isolated = parse_list(read_text(root / "sys/devices/system/cpu/isolated"))
     return (cpus - isolated) or cpus

@@ -1,4 +1,4 @@
-"""What is mounted in the mount namespaces of other processes: of containers, jobs, services."""
+"""Mounts in the mount namespaces of other processes: of containers, jobs, services."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from hostprep.host.mounts import Mount, mount_containing, parse_mountinfo, read_
 from hostprep.host.processes import in_words
 from hostprep.host.reading import read_link
 
-# That of the machine, from which all processes are seen (PROC_PID_INIT_INO of the kernel).
+# The machine's PID namespace, which sees all processes (PROC_PID_INIT_INO of the kernel).
 _FIRST_PIDS = "pid:[4026531836]"
-_MOST_PLACES = 5  # that are named
+_MOST_PLACES = 5  # the most that are named
 
 
 def namespaces(root: Path = Path("/")) -> str:
-    """Return which mounts and which processes are seen here: the numbers of both namespaces."""
+    """Return which mounts and processes are visible here: the numbers of both namespaces."""
     return " ".join(read_link(root / "proc/self/ns" / kind) for kind in ("mnt", "pid"))
 
 
 def may_be_out_of_sight(there: str, root: Path = Path("/")) -> bool:
-    """Whether what was mounted in the ``namespaces`` of ``there`` may be mounted unseen from here.
+    """Whether mounts in the ``namespaces`` of ``there`` may be invisible from here.
 
-    A container with processes of its own sees none of the machine's, nor of other containers'.
+    A container with a PID namespace sees none of the machine's, nor of other containers'.
     """
     mnt, pid = namespaces(root).split(" ")
     return pid not in ("", _FIRST_PIDS) and not {mnt, pid} & set(there.split(" "))
 
 
 def stays_here(path: str, root: Path = Path("/")) -> bool:
-    """Whether what is mounted on ``path`` is for this mount namespace alone, and ends with it.
+    """Whether a mount on ``path`` exists only in this mount namespace, and ends with it.
 
-    As in a service with PrivateTmp= or ProtectSystem=: the first process, that of the machine or
-    of a container, has other mounts, and gets none from here. False where that cannot be told, as
-    by an ordinary user.
+    As in a service with PrivateTmp= or ProtectSystem=: the first process, of the machine or of a
+    container, has other mounts, and gets none from here. False if that is unknown, for instance to
+    an ordinary user.
     """
     first = root / "proc/1"
     if read_link(first / "ns/mnt") in ("", read_link(root / "proc/self/ns/mnt")):
@@ -52,9 +52,9 @@ def stays_here(path: str, root: Path = Path("/")) -> bool:
 def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
     """Yield each mount of every other mount namespace, with the number of a process in it.
 
-    ``root`` is where /proc is read. Paths are as that process sees them: where all that are in a
-    namespace did a chroot, it is what lies in that of one. What an ordinary user may not look into
-    is passed over, and a namespace that no process is in cannot be seen.
+    ``root`` is where /proc is read. Paths are as that process sees them: if all processes of a
+    namespace are in a chroot, paths are relative to one of these. What an ordinary user may not
+    look into is skipped, and a namespace without processes cannot be seen.
     """
     seen = {"", read_link(root / "proc/self/ns/mnt")}
     pids = sorted(int(name) for name in os.listdir(root / "proc") if name.isdigit())
@@ -67,6 +67,7 @@ def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
             try:
                 text = (process / "mountinfo").read_bytes()
             except OSError:
+                # it has ended: another may be in the same namespace
                 continue  # it has ended: another one may be in the same namespace
             seen.add(namespace)
             for mount in parse_mountinfo(text):
@@ -76,7 +77,7 @@ def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
 def mounted_places(unmounted: Mount, root: Path = Path("/")) -> tuple[str, ...]:
     """Return in words up to five places, here and elsewhere, where a file system is still mounted.
 
-    By more than its number: as soon as it is free, that is given to the next one.
+    Its number alone does not identify it: once free, the number goes to the next file system.
     """
 
     def is_it(mount: Mount) -> bool:

@@ -1,6 +1,6 @@
 """Where a file's bytes lie on its device: the FIEMAP ioctl (Documentation/filesystems/fiemap.rst).
 
-It needs no privilege. File systems without it (NFS, tmpfs, FUSE) answer EOPNOTSUPP or ENOTTY.
+It needs no privilege. File systems without it (NFS, tmpfs, FUSE) return EOPNOTSUPP or ENOTTY.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DELALLOC = 0x4
 ENCODED = 0x8
 INLINE = 0x200
 UNWRITTEN = 0x800
-# With any of these the physical address is missing or is not a place that a head could move to.
+# With any of these the physical address is missing, or is no place that a disk head could move to.
 _NO_PLACE = UNKNOWN | DELALLOC | INLINE | 0x400  # 0x400: data packed into a tail
 
 _UNTOLD = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
@@ -50,15 +50,15 @@ class Extent:
 
 
 class Untold(Exception):
-    """The file system does not tell of any file where it lies."""
+    """The file system does not say for any file where it lies."""
 
 
 def first_physical(fd: int) -> int | None:
-    """Return where on the device the file's first byte lies, None where there is no such place.
+    """Return where on the device the file's first byte lies, None if there is no such place.
 
-    Raises ``Untold`` where no other file of that file system need be asked.
+    Raises ``Untold`` if asking about other files of that file system is pointless.
 
-    One ioctl for one extent: a hundred thousand files are asked in seconds. On btrfs the value is
+    It takes one ioctl for one extent: a hundred thousand files take seconds. On btrfs the value is
     an address of the file system's own, which orders reads nevertheless.
     """
     buffer = bytearray(_ONE_REQUEST)
@@ -75,9 +75,9 @@ def first_physical(fd: int) -> int | None:
 
 
 def extents(fd: int, *, sync: bool = True) -> tuple[Extent, ...] | None:
-    """Return all extents of the file, None where its file system does not tell.
+    """Return all extents of the file, None if its file system does not say.
 
-    ``sync`` writes delayed data out first, so that it has a place. Holes are no extents.
+    ``sync`` first writes delayed data out, so that it has a place. Holes are no extents.
     """
     found: list[Extent] = []
     start = 0
@@ -100,7 +100,7 @@ def extents(fd: int, *, sync: bool = True) -> tuple[Extent, ...] | None:
 
 
 def written_bytes(fd: int) -> int | None:
-    """Return how many bytes of the file the device really holds, None where it is not told."""
+    """Return how many bytes of the file the device really holds, None if that is not known."""
     known = extents(fd)
     if known is None:
         return None

@@ -1,4 +1,4 @@
-"""What a file system is known by, beside where it is mounted: another may be there tomorrow."""
+"""Identifies a file system apart from its mount point, where another may be mounted tomorrow."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hostprep.system.descriptors import closing_fd
 # _IOR(0x15, 0, struct fsuuid2), since Linux 6.9: a length in one byte, and up to 16 of a UUID.
 _FS_IOC_GETFSUUID = 0x80111500
 _ANSWER = struct.Struct("B16s")
-# Of what is on no device of its own, and numbered anew with each mount.
+# File systems without a device of their own, which get a new number with each mount.
 _NO_DEVICE = "0:"
 
 
 def file_system_id(storage: PathStorage, root: Path = Path("/")) -> str | None:
-    """Return what tells the file system of a path from others, None where nothing does.
+    """Return what distinguishes the file system of a path from others, None if nothing does.
 
-    That is its UUID. Where the kernel does not tell of one, it is a disk's number in this boot
-    together with what statfs(2) has as its identity, and the name of a server's directory.
+    That is its UUID. If the kernel does not give one, it is a disk's number in this boot together
+    with statfs(2)'s identity; for a server's directory, it is the name, and for FUSE there is none.
     """
     mount = storage.mount
     if is_remote(mount):
-        # A program that serves files may be started anew, for others, with the same name.
+        # A program that serves files may be restarted for other files, under the same name.
         return None if mount.fstype.startswith("fuse") else f"{mount.fstype} {mount.source}"
     uuid = _uuid(storage.path)
     if uuid is not None:
@@ -42,9 +42,9 @@ def file_system_id(storage: PathStorage, root: Path = Path("/")) -> str | None:
 
 
 def surely_another(one: str | None, other: str | None) -> bool:
-    """Return whether two identities are of two file systems.
+    """Return whether two identities belong to two different file systems.
 
-    A UUID cannot be held against a server's directory, nor a disk's number in this boot against one
+    A UUID cannot be compared with a server's directory, nor a disk's number in this boot with one
     in another.
     """
     if one is None or other is None:
@@ -53,7 +53,7 @@ def surely_another(one: str | None, other: str | None) -> bool:
 
 
 def _realm(identity: str) -> list[str]:
-    """Return within what an identity tells one from others: what it is of, and in which boot."""
+    """Return the scope in which an identity is unique: its type, and the boot if that matters."""
     words = identity.split()
     return words[:2] if words[0] == "boot" else words[:1]
 
@@ -62,7 +62,7 @@ def _uuid(path: str) -> str | None:
     try:
         with closing_fd(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as descriptor:
             answer = fcntl.ioctl(descriptor, _FS_IOC_GETFSUUID, bytes(_ANSWER.size))
-    except OSError:  # it cannot be opened; an older kernel, or a file system without one
+    except OSError:  # cannot be opened; an older kernel, or a file system without one
         return None
     length, uuid = _ANSWER.unpack(answer)
     known: bytes = uuid[:length]

@@ -1,7 +1,7 @@
-"""Whether a directory is encrypted, by ext4, F2FS or UBIFS, and its key is not there.
+"""Whether a directory is encrypted, by ext4, F2FS or UBIFS, and its key is missing.
 
-Such a one shows names that are not those of its files, has none by the right ones, and opens no
-file (Documentation/filesystems/fscrypt.rst; the structures are of linux/fscrypt.h).
+Such a directory lists names that are not those of its files, finds none by the right names, and
+opens no file (Documentation/filesystems/fscrypt.rst; the structures are from linux/fscrypt.h).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.system.descriptors import closing_fd
 
-# What the hint of what is locked begins with.
+# The beginning of the hint for a locked directory.
 UNLOCK = "unlock it"
 
 _GET_POLICY_EX = 0xC0096616
 _GET_KEY_STATUS = 0xC080661A
-_POLICY = struct.Struct("=QB7x16s")  # the room for it; its version, and what names its key
-_KEY_STATUS = struct.Struct("=I4x16s16x24xI60x")  # what the name is, and that; the status
-_VERSION = 2  # older ones may have their key in a keyring of the process that reads
+_POLICY = struct.Struct("=QB7x16s")  # size of the rest; policy version, key identifier
+_KEY_STATUS = struct.Struct("=I4x16s16x24xI60x")  # identifier's type, identifier; status
+_VERSION = 2  # older ones may have their key in a keyring of the reading process
 _IDENTIFIER = 2
 _PRESENT, _REMOVED_IN_PART = 2, 3
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -35,19 +35,20 @@ _HERE = -100
 
 
 def locked_out(path: str) -> tuple[str, str] | None:
-    """Return what to say of a path that is locked, or lies below what is, and what helps.
+    """Return what to say about a path that is locked, or lies below a locked one, and the remedy.
 
-    None where it is not, or is there and may not be opened. Below a locked directory nothing is
-    found by its name, so the nearest one above that is there is asked, of a symlink where it leads.
-    Where this user may enter that one, and not read it, it may be locked: what is missing there is
-    told to be. Ask of what was looked at and is there, or is missing: what fails or hangs would do
-    so once more.
+    None if it is not locked, or exists and may not be opened. Below a locked directory nothing is
+    found by its name, so the nearest existing directory above is examined; for a symlink, above its
+    destination. If this user may enter that directory but not read it, it may be locked: for a
+    missing path the text says so. Call this only for what was looked at and exists, or is missing:
+    what fails or hangs would do so again.
     """
     missing = False
     try:
-        path = os.path.join(os.getcwd(), path)  # not normalized: .. leads up from a symlink's end
+        # not normalized: .. leads up from a symlink's target
+        path = os.path.join(os.getcwd(), path)
         mount = mount_containing(os.path.normpath(path), read_mounts())
-        if mount is not None and mount.fstype == "autofs":  # a look tries to mount it once more
+        if mount is not None and mount.fstype == "autofs":  # looking tries to mount it once more
             return None
         try:
             folder = os.path.realpath(path, strict=True)
@@ -66,28 +67,28 @@ def locked_out(path: str) -> tuple[str, str] | None:
 
 
 def unlocking(folder: str) -> str:
-    """Return what to do about a locked directory."""
+    """Return the remedy for a locked directory."""
     return f"{UNLOCK} (fscrypt unlock {shlex.quote(folder)})"
 
 
 def is_locked(descriptor: int) -> bool:
-    """Whether what is in an open directory cannot be read until its key is added."""
+    """Whether the contents of an open directory cannot be read until its key is added."""
     return how_locked(descriptor) is not None
 
 
 def how_locked(descriptor: int) -> str | None:
-    """Say what a locked directory is, None of one that can be read."""
+    """Return in words what a locked directory is, None for one that can be read."""
     try:
         version, key = _policy(descriptor)
         if version != _VERSION:
             return None
         asked = _KEY_STATUS.pack(_IDENTIFIER, key, 0)
         _, _, status = _KEY_STATUS.unpack(_ask(descriptor, _GET_KEY_STATUS, asked))
-    except OSError:  # it is not encrypted, or on a file system that encrypts nothing
+    except OSError:  # not encrypted, or on a file system without encryption
         return None
     if status == _PRESENT:
         return None
-    if status == _REMOVED_IN_PART:  # until that is closed: it shows some of its names, too
+    if status == _REMOVED_IN_PART:  # until that is closed: then some names still show, too
         return (
             "encrypted and half locked: its key was removed while something in it was open, and"
             " nothing else in it can be read"
@@ -96,8 +97,8 @@ def how_locked(descriptor: int) -> str | None:
 
 
 def _maybe_locked(folder: str) -> str | None:
-    """Say what a directory is that this user may not open, and may be locked; None of others."""
-    if os.access(folder, os.W_OK):  # who may put something there, may find that it is new
+    """Return in words what a directory is that may not be opened and may be locked; else None."""
+    if os.access(folder, os.W_OK):  # a missing file may just be a new one
         return None
     if not _attributes(folder) & _ENCRYPTED:
         return None
@@ -105,7 +106,7 @@ def _maybe_locked(folder: str) -> str | None:
 
 
 def _attributes(path: str) -> int:
-    """Return the attributes that statx(2) gives of a path, 0 where the C library has none."""
+    """Return the attributes that statx(2) gives for a path, 0 if the C library lacks it."""
     import ctypes
 
     statx = getattr(ctypes.CDLL(None), "statx", None)
@@ -125,12 +126,12 @@ def may_hold_locked(descriptor: int) -> bool:
 
 
 def _policy(descriptor: int) -> tuple[int, bytes]:
-    """Return the version of an open directory's policy, and what names its key."""
+    """Return the version of an open directory's policy, and its key's identifier."""
     room = _POLICY.pack(_POLICY.size - 8, 0, b"")
     _, version, key = _POLICY.unpack(_ask(descriptor, _GET_POLICY_EX, room))
     return version, key
 
 
 def _ask(descriptor: int, request: int, words: bytes) -> bytes:
-    # Given as bytes, they are left as they are, and the answer is returned.
+    # A bytes argument is not changed, and the answer is returned.
     return fcntl.ioctl(descriptor, request, words)

@@ -10,7 +10,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 
-# NVML's return codes (nvml.h, nvmlReturn_t), as far as something follows from them.
+# Those of NVML's return codes (nvml.h, nvmlReturn_t) that make a difference.
 NO_PERMISSION = 4
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
@@ -19,10 +19,10 @@ GPU_IS_LOST = 15
 LIB_RM_VERSION_MISMATCH = 18
 UNKNOWN = 999
 
-# What is busier than this is at somebody's work.
+# A GPU that is busier than this is working for somebody.
 BUSY_PERCENT = 10
 _PAUSE_SECONDS = 0.08
-# How often a GPU is looked at whose hardware brakes.
+# How often to look at a GPU whose hardware throttles.
 _LOOKS = 5
 
 # nvml.h, nvmlClocksEventReasons: why the clocks are below what they could be.
@@ -37,13 +37,13 @@ _CLOCK_REASONS = (
     (0x80, "power brake"),
     (0x100, "display clocks"),
 )
-# Of these, what the hardware itself does.
+# Those of them that the hardware itself causes.
 HARD_REASONS = ("hardware slowdown", "hardware thermal slowdown", "power brake")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process that computes on a GPU; its memory there where NVML may say so."""
+    """A process that computes on a GPU, and its memory there if NVML may tell."""
 
     pid: int
     used_bytes: int | None
@@ -51,11 +51,11 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What NVML says of one GPU; None where it does not say.
+    """What NVML says about one GPU; None if it does not say.
 
-    The link is what it is at the moment: an idle one goes slow. ``ecc`` is None where there is no
-    ECC; ``ecc_uncorrected`` counts since the driver was loaded. ``utilisation_percent`` is the
-    share of the last moments in which any kernel ran.
+    The link is as at the moment: an idle one slows down. ``ecc`` is None if there is no ECC;
+    ``ecc_uncorrected`` counts since the driver was loaded. ``utilisation_percent`` is the share of
+    the last moments in which any kernel ran.
     """
 
     index: int
@@ -78,12 +78,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Nvml:
-    """What NVML says of the host. ``code`` and ``problem`` say why it does not start or answer.
+    """What NVML says about the host. ``code`` and ``problem`` say why it does not start or answer.
 
-    ``library_version`` is the driver's version that the library belongs to; ``cuda_version`` the
-    newest CUDA that the driver knows, as ``(12, 4)``. ``closed`` counts the GPUs that this process
-    may not open, as a batch system leaves them to other jobs, and ``lost`` those that do not open
-    for another reason; ``gpus`` has none of them.
+    ``library_version`` is the version of the driver that the library belongs to; ``cuda_version``
+    is the newest CUDA that the driver supports, as ``(12, 4)``. ``closed`` counts the GPUs that
+    this process may not open, because a batch system assigns them to other jobs, and ``lost`` those
+    that do not open for another reason; ``gpus`` contains neither.
     """
 
     code: int | None
@@ -97,13 +97,13 @@ class Nvml:
 
 
 def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
-    """Ask NVML for all that it says; never raises for what it does not say.
+    """Ask NVML for everything; what it does not say never raises an error.
 
-    A driver that hangs never answers: ``gpu_bounded`` asks it in a process that can be left.
-    A GPU that seems busy while no process is seen on it is looked at again, for at most
-    ``settle_seconds``: the driver that starts for us, with ECC, keeps it busy for a moment too
+    A driver that hangs never answers: ``gpu_bounded`` asks it in a process that can be abandoned. A
+    GPU that seems busy although no process is seen on it is looked at again, for at most
+    ``settle_seconds``: a driver that starts for us also keeps it busy for a moment, with ECC
     (NVML's manual, nvmlDeviceGetUtilizationRates), and what has just ended still counts. With
-    ``settle_seconds`` one whose hardware brakes is looked at again, too, for some 0.4 s.
+    ``settle_seconds`` one whose hardware throttles is looked at again, too, for some 0.4 s.
     """
     try:
         import pynvml
@@ -113,7 +113,7 @@ def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         problem = f"NVML does not start: {error}"
-        # Which library it is, it says even where it does not fit the kernel's module.
+        # It reports the library's version even if that does not match the kernel's module.
         return Nvml(int(error.value), problem, None, _library_version(), None, ())
     try:
         driver = _ask(pynvml.nvmlSystemGetDriverVersion)
@@ -139,11 +139,11 @@ def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
 
 @contextmanager
 def nvml_held() -> Iterator[None]:
-    """Keep NVML open, and with it the devices that are asked after meanwhile.
+    """Keep NVML open, and with it the devices that are queried meanwhile.
 
-    Without persistence mode the driver lets go of a device when its last user leaves, and takes
-    one to three seconds to start it for the next (NVIDIA, Driver Persistence). Where there is no
-    NVML nothing is held.
+    Without persistence mode the driver shuts a device down when its last user leaves, and takes one
+    to three seconds to start it for the next (NVIDIA, Driver Persistence). If there is no NVML,
+    nothing is held.
     """
     try:
         import pynvml
@@ -162,7 +162,7 @@ def nvml_held() -> Iterator[None]:
 
 
 def watch_gpu(index: int, times: int) -> tuple[Gpu, ...]:
-    """Return what NVML says of one GPU, so many times in turn, some 0.1 s apart; () where nothing.
+    """Return what NVML says of one GPU, ``times`` times, some 0.1 s apart; () if it says nothing.
 
     ``index`` is NVML's own.
     """
@@ -186,9 +186,9 @@ def watch_gpu(index: int, times: int) -> tuple[Gpu, ...]:
 
 
 def lasting_reasons(seen: Sequence[Gpu]) -> tuple[str, ...] | None:
-    """Return what held the clocks down most of the time; None where NVML never said.
+    """Return what held the clocks down most of the time; None if NVML never said.
 
-    NVIDIA has the hardware's slowdown reported for a moment when the clocks change as well.
+    NVIDIA's hardware slowdown is also reported for a moment when the clocks change.
     """
     told = [gpu.clock_reasons for gpu in seen if gpu.clock_reasons is not None]
     if not told:
@@ -199,7 +199,7 @@ def lasting_reasons(seen: Sequence[Gpu]) -> tuple[str, ...] | None:
 
 
 def _braked_for_long(gpus: Sequence[Gpu], handles: Sequence[Any]) -> list[Gpu]:
-    """Return the GPUs; where the hardware seems to brake, with those reasons that last."""
+    """Return the GPUs; if the hardware seems to throttle, with only those reasons that last."""
     seen = {
         number: [gpu]
         for number, gpu in enumerate(gpus)
@@ -216,7 +216,7 @@ def _braked_for_long(gpus: Sequence[Gpu], handles: Sequence[Any]) -> list[Gpu]:
 
 
 def _settled(gpu: Gpu, handle: Any, until: float) -> Gpu:
-    """Return the GPU with the least utilisation seen until it is idle, where nobody is on it."""
+    """Return the GPU with the least utilisation seen until it is idle, if nobody uses it."""
     import pynvml
 
     used = gpu.utilisation_percent
@@ -231,7 +231,7 @@ def _settled(gpu: Gpu, handle: Any, until: float) -> Gpu:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The devices that NVML opens, each with its number; what is wrong with others."""
+    """The devices that NVML opens, each with its number; and what is wrong with the others."""
 
     handles: tuple[tuple[int, Any], ...]
     closed: int
@@ -241,10 +241,10 @@ class _Opened:
 
 
 def _open_devices() -> _Opened:
-    """Open each device by itself: one that is lost says nothing of those after it.
+    """Open each device by itself: one that is lost says nothing about those after it.
 
-    NVML also counts those that this process may not open (nvml.h, nvmlDeviceGetCount_v2), as a
-    batch system leaves them to other jobs. That is a problem only where no other is left.
+    NVML also counts devices that this process may not open (nvml.h, nvmlDeviceGetCount_v2), because
+    a batch system assigns them to other jobs. That is a problem only if no other is left.
     """
     import pynvml
 
@@ -314,7 +314,7 @@ def _gpu(index: int, handle: Any) -> Gpu:
 def _clock_reasons(handle: Any) -> tuple[str, ...] | None:
     import pynvml as nvml
 
-    # Renamed in 2023; drivers before that know the old name alone, which is to be removed.
+    # Renamed in 2023; earlier drivers know only the old name, which is to be removed.
     reasons = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
     old_name = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
     if reasons is None and old_name is not None:
@@ -328,15 +328,15 @@ def _library_version() -> str | None:
     import pynvml
 
     version = _ask(pynvml.nvmlSystemGetNVMLVersion)
-    # "12.550.54": the interface's own version stands before the driver's.
+    # "12.550.54": the interface's own version precedes the driver's.
     return None if version is None else _text(version).partition(".")[2]
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return NVML's answer, or None where this GPU, driver or user gets none."""
+    """Return NVML's answer, or None if this GPU, driver or user gets none."""
     import pynvml
 
-    # The second is none of the first: what the library of an older driver has not.
+    # No subclass of the first: raised for functions that an older driver's library lacks.
     missing = getattr(pynvml, "NVMLLibraryMismatchError", pynvml.NVMLError)
     try:
         return question(*arguments)

@@ -1,4 +1,4 @@
-"""The GPUs, asked in a child process: a driver that hangs takes along who asks it."""
+"""The GPUs, queried in a child process: a driver that hangs blocks whoever asks it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hostprep.host.gpu_driver import read_driver
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.typed_json import from_json
 
-# Without persistence mode a driver starts each GPU anew when it is asked: seconds for each.
+# Without persistence mode a driver starts each GPU anew when queried: seconds for each.
 _FIRST_SECONDS, _GPU_SECONDS = 10.0, 7.0
 
 
 def ask_nvml(*, settle_seconds: float = 0.0) -> Nvml:
-    """Return what ``read_nvml`` does; a ``problem`` alone where the driver does not answer."""
+    """Return the result of ``read_nvml``; only a ``problem`` if the driver does not answer."""
     patience = _FIRST_SECONDS + _GPU_SECONDS * len(read_driver().pci_devices)
     try:
         found = ask_in_child(

@@ -11,13 +11,13 @@ from hostprep.host.reading import read_link, read_text
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
-# Who holds a device for a virtual machine: vfio-pci and its relatives for each kind of machine
+# Drivers that hold a device for a virtual machine: vfio-pci and its variants for certain machines
 # (nvgrace_gpu_vfio_pci), KVM's older one, Xen's.
 _FOR_GUESTS = re.compile(r"vfio|^pci-stub$|^pciback$")
 _VERSION = re.compile(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 _NODE = re.compile(r"nvidia(\d+|ctl|-uvm)")
-# What shows a driver that is no module with such nodes: in WSL it is that of Windows, which puts
-# its library there (NVIDIA, CUDA on WSL); that of a Jetson belongs to its kernel (nvgpu).
+# Signs of a driver that is no module with such nodes: in WSL it is that of Windows, which puts its
+# library there (NVIDIA, CUDA on WSL); that of a Jetson belongs to its kernel (nvgpu).
 _OTHERS = {
     "WSL": (("dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"),),
     "Jetson": (("dev/nvhost-gpu",), ("dev/nvgpu",)),
@@ -26,12 +26,12 @@ _OTHERS = {
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """``module_version`` is of the loaded kernel module, None where none is loaded.
+    """``module_version`` is that of the loaded kernel module, None if none is loaded.
 
-    ``pci_devices`` are the addresses of NVIDIA's GPUs on the bus, but for those that are passed to
-    virtual machines, which are no business of the driver here; ``nodes`` the device nodes that
-    CUDA opens, ``closed_nodes`` those of them that this user may not read and write. ``other`` is
-    where the driver is one that has none of these: ``WSL`` or ``Jetson``.
+    ``pci_devices`` are the addresses of NVIDIA's GPUs on the bus, except those passed to virtual
+    machines, which do not concern the driver here; ``nodes`` are the device nodes that CUDA opens,
+    ``closed_nodes`` those of them that this user may not read and write. ``other`` names a driver
+    that has none of these: ``WSL`` or ``Jetson``.
     """
 
     module_version: str | None
@@ -42,7 +42,7 @@ class DriverFacts:
 
     @property
     def has_gpu(self) -> bool:
-        """Return whether the bus or a device node speaks of a GPU."""
+        """Return whether the bus or a device node shows a GPU."""
         return bool(self.pci_devices) or any(node[-1].isdigit() for node in self.nodes)
 
 
@@ -83,7 +83,7 @@ def _is_nvidia_gpu(device: Path) -> bool:
 
 
 def driver_of(device: Path) -> str:
-    """Return the name of the driver that a PCI device is bound to, "" where it is to none."""
+    """Return the name of the driver that a PCI device is bound to, "" if it is bound to none."""
     return os.path.basename(read_link(device / "driver"))
 
 

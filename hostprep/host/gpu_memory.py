@@ -4,11 +4,12 @@ from __future__ import annotations
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Return whether it says that memory was short, the device's or page-locked: no fault of it.
+    """Return whether an error says that memory ran out, the device's or page-locked memory.
 
-    By its words: torch has a class for its caching allocator alone. What the driver says, who locks
-    pages, and cuBLAS and cuDNN, which allocate by themselves, comes as any other RuntimeError.
-    cuDNN 9 has names of its own (cudnn_graph.h): ...HOST_ALLOCATION_FAILED, ...DEVICE_...
+    Judged by the text: torch has a class only for its caching allocator. Errors from the driver,
+    when locking pages, and from cuBLAS and cuDNN, which allocate by themselves, come as any other
+    RuntimeError. cuDNN 9 has names of its own (cudnn_graph.h): ...HOST_ALLOCATION_FAILED,
+    ...DEVICE_...
     """
     words = ("out of memory", "STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED")
     return isinstance(error, RuntimeError) and any(each in str(error) for each in words)

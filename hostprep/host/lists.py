@@ -1,4 +1,4 @@
-"""The kernel's lists of numbers, ``0-3,8`` (bitmap_parselist): of processors and memory nodes."""
+"""The kernel's lists of numbers, ``0-3,8`` (bitmap_parselist), for processors and memory nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def parse_list(text: str | None) -> frozenset[int]:
-    """Return the numbers of a list; none of None and of what is no list."""
+    """Return the numbers of a list; none for None and for what is no list."""
     numbers: set[int] = set()
     for part in (text or "").strip().split(","):
         first, _, last = part.partition("-")

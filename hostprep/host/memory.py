@@ -14,7 +14,7 @@ from hostprep.host.reading import read_lines, read_number, read_proc, read_text
 from hostprep.units import KIB
 
 _NO_OVERCOMMIT = 2
-# Seen from a container, whose /dev is another, it may be /zram0.
+# Seen from a container with another /dev, it may be /zram0.
 _ZRAM = re.compile(r"/(?:dev/)?(zram\d+)\s+partition\s")
 COMMIT_LIMIT = "the kernel's commit limit (vm.overcommit_memory=2)"
 
@@ -25,9 +25,9 @@ class MemoryFacts:
 
     ``available_bytes`` is the kernel's own estimate of what can be allocated without swapping
     (proc_meminfo(5), MemAvailable); ``shmem_bytes`` is what tmpfs and shared memory hold now.
-    ``commit_left_bytes`` is what programs and tmpfs together may still be given, where the kernel
-    sets a limit to that (``vm.overcommit_memory=2``); None where it does not. ``swap_in_ram``: all
-    swap is zram that writes to no disk, so what is swapped out stays in RAM, compressed.
+    ``commit_left_bytes`` is what programs and tmpfs together may still get if the kernel limits
+    that (``vm.overcommit_memory=2``); None if it does not. ``swap_in_ram``: all swap is zram that
+    writes to no disk, so what is swapped out stays in RAM, compressed.
     """
 
     total_bytes: int
@@ -41,15 +41,15 @@ class MemoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What this process may use of the machine's memory, limits of cgroups and nodes included.
+    """What this process may use of the machine's memory, including limits of cgroups and nodes.
 
     ``ram_bytes`` is the smallest of the RAM, the tightest cgroup limit and the memory nodes that
-    the process is held to: what a percentage of "the RAM" refers to. ``available_bytes`` is what
-    may still be taken, and ``available_from`` names the figure that bound it: ``MemAvailable``, the
-    commit limit, the cgroup's folder or the nodes. ``machine`` is the same of the machine as a
-    whole, None where nothing limits this process. With ``limits_hidden`` a cgroup may leave less
-    than is known. ``commit_limited_from_bytes`` is what would be available without a commit limit,
-    None where there is none. ``swap_in_ram`` is as of ``MemoryFacts``.
+    the process is confined to: what a percentage of "the RAM" refers to. ``available_bytes`` is
+    what may still be taken, and ``available_from`` names the figure that limits it:
+    ``MemAvailable``, the commit limit, the cgroup's folder or the nodes. ``machine`` is the same
+    for the machine as a whole, None if nothing limits this process. With ``limits_hidden`` a cgroup
+    may leave less than is known. ``commit_limited_from_bytes`` is what would be available without a
+    commit limit, None if there is none. ``swap_in_ram`` is as in ``MemoryFacts``.
     """
 
     ram_bytes: int
@@ -63,7 +63,7 @@ class Headroom:
 
     @property
     def cache_bytes(self) -> int:
-        """What the page cache may hold: no program was promised it, so no commit limit counts."""
+        """What the page cache may hold: it is promised to no program: no commit limit applies."""
         if self.commit_limited_from_bytes is None:
             return self.available_bytes
         return self.commit_limited_from_bytes
@@ -77,7 +77,7 @@ class Headroom:
 def read_memory(root: Path = Path("/")) -> MemoryFacts:
     """Read ``/proc/meminfo`` below ``root``.
 
-    Raises ``HostprepError`` where it is not there, or lacks MemTotal.
+    Raises ``HostprepError`` if it is missing, or lacks MemTotal.
     """
     fields: dict[str, int] = {}
     for line in read_proc(root, "meminfo").decode(errors="replace").splitlines():
@@ -91,7 +91,7 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
             "hostprep decides by it what fits: start the container without what is mounted over it"
             " (`findmnt /proc/meminfo`), or run it on the host",
         )
-    # Linux before 3.14 has no MemAvailable: free and file cache stand in for it.
+    # Linux before 3.14 has no MemAvailable: free memory and file cache replace it.
     estimate = fields.get("MemFree", 0) + fields.get("Cached", 0) - fields.get("Shmem", 0)
     mode, commit_left = read_number(root / "proc/sys/vm/overcommit_memory"), None
     if mode == _NO_OVERCOMMIT and "CommitLimit" in fields:
@@ -116,7 +116,7 @@ def _swaps_to_ram_alone(root: Path) -> bool:
 
 
 def _writes_to_no_disk(zram: Path) -> bool:
-    # A kernel without CONFIG_ZRAM_WRITEBACK has no such file; without sysfs it is not known.
+    # A kernel without CONFIG_ZRAM_WRITEBACK lacks this file; without sysfs it is not known.
     return zram.is_dir() and read_text(zram / "backing_dev") in (None, "none")
 
 
@@ -127,7 +127,7 @@ def headroom(
     *,
     limits_hidden: bool = False,
 ) -> Headroom:
-    """Combine the machine's memory with all limits that this process is under."""
+    """Combine the machine's memory with all limits that apply to this process."""
     swap_active = memory.swap_total_bytes > 0
     available, bound_by = memory.available_bytes, "MemAvailable"
     uncommitted = None if memory.commit_left_bytes is None else available
@@ -169,7 +169,7 @@ def headroom(
 
 
 def read_headroom(root: Path = Path("/")) -> Headroom:
-    """Read what this process may still use of the memory, below ``root``."""
+    """Read how much memory this process may still use, below ``root``."""
     return headroom(
         read_memory(root),
         read_memory_limits(root),
@@ -179,5 +179,5 @@ def read_headroom(root: Path = Path("/")) -> Headroom:
 
 
 def ram_for_percent(root: Path = Path("/")) -> int:
-    """Return the bytes that ``50%`` is half of: the RAM or what limits us, if smaller."""
+    """Return the bytes that ``50%`` is half of: the RAM or this process's limit, if smaller."""
     return read_headroom(root).ram_bytes

@@ -1,4 +1,4 @@
-"""Whether the kernel killed a process since then for want of memory, and whose limit that was.
+"""Whether the kernel has since killed a process for lack of memory, and whose limit that was.
 
 Formats: proc_vmstat(5), and the kernel's admin-guide/cgroup-v2 (memory.events.local) and
 cgroup-v1/memory (memory.oom_control).
@@ -17,9 +17,9 @@ from hostprep.host.reading import read_counts
 class MemoryKills:
     """How many processes of this one's memory cgroup were killed for that, whatever limit it was.
 
-    Of the whole machine where there is no such cgroup. ``groups`` are the memory cgroups above this
-    process, the closest first, and how often the limit of each was met: with version 2, the other
-    one does not tell.
+    On the whole machine if there is no such cgroup. ``groups`` are the memory cgroups above this
+    process, the closest first, and how often each one's limit was reached: only with version 2,
+    because version 1 does not say.
     """
 
     killed: int
@@ -27,11 +27,11 @@ class MemoryKills:
 
 
 def read_memory_kills(root: Path = Path("/")) -> MemoryKills:
-    """Read the counters; no kills where the kernel counts none (before Linux 4.13)."""
+    """Read the counters; no kills if the kernel counts none (before Linux 4.13)."""
     killed = None
     met: dict[str, int] = {}
     for number, (version, folder) in enumerate(folders_of(root, "memory")):
-        # Of version 2 its own limit, and not that of a group below: then a process of it is killed.
+        # In version 2 only its own limit counts: a lower group's kills a process of that group.
         file = "memory.events.local" if version == 2 else "memory.oom_control"
         counts = read_counts(folder / file)
         if number == 0:
@@ -44,7 +44,7 @@ def read_memory_kills(root: Path = Path("/")) -> MemoryKills:
 
 
 def what_ran_out(before: MemoryKills, now: MemoryKills) -> str | None:
-    """Return in words what ran out since ``before``, None where nobody was killed for it."""
+    """Return in words what ran out since ``before``, None if nobody was killed for it."""
     if now.killed <= before.killed:
         return None
     for group, times in now.groups.items():

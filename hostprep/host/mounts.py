@@ -20,8 +20,8 @@ class Mount:
 
     ``mount_options`` belong to this mount point (``nosuid``), ``super_options`` to the file system
     (``size=1048576k``). ``root`` is the folder of the file system that is mounted here, other than
-    ``/`` for bind mounts and btrfs subvolumes. ``propagation`` says whom else what is mounted
-    below it comes to, and from whom (``shared:12``, ``master:3``; mount_namespaces(7)).
+    ``/`` for bind mounts and btrfs subvolumes. ``propagation`` says where mounts below it propagate
+    to, and from where (``shared:12``, ``master:3``; mount_namespaces(7)).
     """
 
     mount_id: int
@@ -36,7 +36,7 @@ class Mount:
     propagation: tuple[str, ...] = ()
 
     def option(self, name: str) -> str | None:
-        """Return the value of a file system option, ``""`` for one without value, else None."""
+        """Return the value of a file system option, ``""`` for one without a value, else None."""
         for item in self.super_options:
             key, _, value = item.partition("=")
             if key == name:
@@ -51,11 +51,11 @@ def unescape(field: bytes) -> str:
     return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), field))
 
 
-@lru_cache(maxsize=1)  # it is read again before each step, and seldom another one
+@lru_cache(maxsize=1)  # read again before each step, and rarely changed
 def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
-    """Return the mounts in the kernel's order, see ``mount_at`` for which of two is visible."""
+    """Return the mounts in the kernel's order; ``mount_at`` says which of two is visible."""
     mounts = []
-    # Blanks and line feeds are escaped; a carriage return in a name stands there as it is.
+    # Blanks and line feeds are escaped; a carriage return in a name is not.
     for line in text.split(b"\n"):
         fields = line.split(b" ")
         try:
@@ -75,19 +75,19 @@ def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
                 )
             )
         except (ValueError, IndexError):
-            continue  # a line we do not understand is not a mount that we may reason about
+            continue  # a line we do not understand is no mount to draw conclusions from
     return tuple(mounts)
 
 
 def _options(field: bytes) -> tuple[str, ...]:
-    # A comma within an option, as in a path that overlay was given, is escaped.
+    # A comma within an option, as in a path given to overlay, is escaped.
     return tuple(unescape(option) for option in field.split(b","))
 
 
 def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
     """Return the mounts of this process's namespace, read below ``root``.
 
-    Raises ``HostprepError`` where ``/proc`` is not mounted.
+    Raises ``HostprepError`` if ``/proc`` is not mounted.
     """
     return parse_mountinfo(read_proc(root, "self/mountinfo"))
 
@@ -95,7 +95,7 @@ def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
 def mount_of(descriptor: int, mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount that an open file lies on, by the kernel's own number (proc_pid_fdinfo(5)).
 
-    By the path alone it could be one that another covers. None where it is not among ``mounts``.
+    The path alone could give one that is covered by another. None if it is not in ``mounts``.
     """
     info = read_text(Path(f"/proc/self/fdinfo/{descriptor}"))
     number = re.search(r"^mnt_id:\s*(\d+)", info or "", re.M)
@@ -107,8 +107,8 @@ def mount_of(descriptor: int, mounts: Iterable[Mount]) -> Mount | None:
 def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
     """Return the visible mount whose mount point is exactly ``target`` (a real path), if any.
 
-    What is mounted upon another has that for its parent. The order alone does not tell: one that
-    was moved there (``mount --move``) may be listed before what it covers.
+    A mount on top of another has that as its parent. The order alone does not tell: one that was
+    moved there (``mount --move``) may be listed before the one that it covers.
     """
     known = tuple(mounts)
     here = [mount for mount in known if mount.target == target]
@@ -124,13 +124,13 @@ def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def _reached(target: str, mounts: Iterable[Mount]) -> Mount | None:
-    """Return the mount that a lookup of ``target`` comes upon there, if it comes upon one.
+    """Return the mount that a lookup of ``target`` arrives at, if it arrives at one there.
 
-    It begins at the root of the process, and at what is mounted upon that it does not look.
+    The lookup begins at the root of the process, and ignores what is mounted on top of that.
     """
     upon = {(mount.parent_id, mount.target): mount for mount in mounts}
     roots = [mount for mount in mounts if mount.target == "/"]
-    # Old kernels list what the initramfs lay in, which nobody has for a root any more.
+    # Old kernels list the initramfs's file system, which is nobody's root any more.
     here = next((mount for mount in roots if mount.fstype != "rootfs"), None)
     if here is None or target == "/":
         return here
@@ -143,20 +143,20 @@ def _reached(target: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Whether ``path`` is ``folder`` or below it, by the names: both absolute, or both relative."""
+    """Whether ``path`` is ``folder`` or below it, by name: both absolute, or both relative."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
     """Return the last mount on a directory above ``hidden`` that covers it.
 
-    It came after it, or was moved there: then it lies on the same mount as what leads to
-    ``hidden``. What ``hidden`` itself lies on covers nothing of it, however it is listed, nor does
-    what is mounted upon the root: a lookup begins below that.
+    It came later, or was moved there: then it lies on the same mount as the one on the way to
+    ``hidden``. What ``hidden`` itself lies on covers nothing of it, wherever it is listed, nor does
+    what is mounted on top of the root: a lookup begins below that.
     """
     known = tuple(mounts)
     by_id = {mount.mount_id: mount for mount in known}
-    way: dict[int, Mount] = {}  # by the mount that it lies on: what leads to the hidden one
+    way: dict[int, Mount] = {}  # by the mount each lies on: the way to the hidden one
     step: Mount | None = hidden
     while step is not None and step.parent_id not in way:
         way[step.parent_id] = step
@@ -176,7 +176,7 @@ def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
 def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount on which ``path`` (absolute, without symlinks) lies: the longest target.
 
-    Of several on the same target it is the visible one.
+    If several have the same target, it is the visible one.
     """
     known = tuple(mounts)
     targets = (mount.target for mount in known if lies_in(path, mount.target))
@@ -185,9 +185,9 @@ def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def without_binds_in_place(mount: Mount, mounts: Iterable[Mount]) -> Mount:
-    """Return ``mount``, or where it only binds a directory onto itself, the one that has that.
+    """Return ``mount`` or, if it only binds a directory onto itself, the mount of that directory.
 
-    systemd does that with what ``ReadWritePaths=`` names: what lies there is what it was before.
+    systemd does that for ``ReadWritePaths=``: the contents are the same as before.
     """
     by_id = {each.mount_id: each for each in mounts}
     seen = {mount.mount_id}

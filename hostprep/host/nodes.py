@@ -1,8 +1,8 @@
-"""The memory nodes (NUMA) of the machine, one for each socket or so, and who may use which.
+"""The memory nodes (NUMA) of the machine, about one for each socket, and who may use which.
 
-What a process writes into a tmpfs is taken from the nodes that the process may use. Where these are
-full the kernel kills, however much memory the other nodes have (oom_kill, CONSTRAINT_CPUSET and
-CONSTRAINT_MEMORY_POLICY).
+What a process writes into a tmpfs is taken from the nodes that the process may use. If these are
+full, the kernel kills processes, however much memory the other nodes have (oom_kill,
+CONSTRAINT_CPUSET and CONSTRAINT_MEMORY_POLICY).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from hostprep.host.reading import own_status, read_lines, read_text
 from hostprep.units import KIB
 
 _NODES = "sys/devices/system/node"
-# What of a node's memory is free, or given back before the kernel refuses.
+# Memory of a node that is free, or reclaimed before the kernel refuses.
 _AVAILABLE = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
-# mpol_to_str in the kernel: of all policies this one alone does not fall back on other nodes.
+# mpol_to_str in the kernel: the only policy that does not fall back on other nodes.
 _BOUND = re.compile(r"bind[^: ]*:(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLimit:
-    """Some of the memory nodes, to which this process is held.
+    """The memory nodes to which this process is confined, if not all.
 
     ``nodes`` is a list in the kernel's form, ``total_bytes`` their memory. ``available_share`` is
-    their part of what may be taken of the machine without swapping: for a node alone the kernel
-    makes no estimate.
+    their share of the machine's memory that can be taken without swapping: the kernel makes no
+    estimate for a single node.
     """
 
     nodes: str
@@ -38,13 +38,13 @@ class NodeLimit:
 
     @property
     def words(self) -> str:
-        """Return what is looked at, as ``MemAvailable`` is for the machine."""
+        """Return the name of this figure, as ``MemAvailable`` is for the machine."""
         plural = "s" if not self.nodes.isdigit() else ""
         return f"memory node{plural} {self.nodes}, to which this process is held"
 
 
 def read_node_limit(root: Path = Path("/")) -> NodeLimit | None:
-    """Return the nodes that this process may use, None where these are all that have memory."""
+    """Return the nodes that this process may use, None if these are all that have memory."""
     having = parse_list(read_text(root / _NODES / "has_memory"))
     if len(having) < 2:
         return None
@@ -69,7 +69,7 @@ def _cpuset(root: Path) -> frozenset[int]:
 def _policy(root: Path) -> frozenset[int]:
     """Return the nodes of ``numactl --membind``, which children inherit; none without it."""
     try:
-        with (root / "proc/self/numa_maps").open("rb") as maps:  # the path of a program is in it
+        with (root / "proc/self/numa_maps").open("rb") as maps:  # contains the path of a program
             first = os.fsdecode(maps.readline())
     except OSError:
         return frozenset()

@@ -31,8 +31,8 @@ def users_of(path: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[Path
 
     Looks at working and root directories, programs, open files and mapped files. Links are read,
     never followed, so that a hung network file system does not hang the search. Processes that end
-    meanwhile, or that an ordinary user may not look into, are passed over, and so are those of
-    other mount namespaces: their ``path`` is another, and does not keep ours from being unmounted.
+    meanwhile, or that an ordinary user may not look into, are skipped, and so are those of other
+    mount namespaces: their ``path`` is another, and does not prevent ours from being unmounted.
     """
     found: list[PathUser] = []
     ours = read_link(root / "proc/self/ns/mnt")

@@ -1,8 +1,8 @@
 """Files of ``/proc``, ``/sys`` and ``/etc`` as text.
 
-What programs, cgroups, disks and files are called is in them: any bytes. Where these are not UTF-8
-they survive as surrogates, so that a path made of them leads where it should; whoever prints them
-makes them printable.
+They contain names of programs, cgroups, disks and files, which may be any bytes. Those that are not
+UTF-8 survive as surrogates, so that a path made from them leads where it should; code that prints
+them makes them printable.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ NO_PROC_HINT = "is /proc mounted? mount -t proc proc /proc"
 
 
 def read_text(path: Path) -> str | None:
-    """Return the text of ``path`` without blanks around it, None where it cannot be read."""
+    """Return the text of ``path`` without surrounding whitespace, None if it cannot be read."""
     text = _read(path)
     return None if text is None else text.strip()
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of ``path`` that are not empty, none where it cannot be read."""
-    # Not splitlines, which ends a line within names too: at a form feed, at U+2028.
+    """Return the lines of ``path`` that are not empty, none if it cannot be read."""
+    # Not splitlines, which also ends lines within names: at a form feed, at U+2028.
     return [line for line in (_read(path) or "").split("\n") if line]
 
 
 def read_number(path: Path) -> int | None:
-    """Return the whole number that ``path`` holds, None where it holds none or cannot be read."""
+    """Return the whole number that ``path`` holds, None if it holds none or cannot be read."""
     text = read_text(path)
     return int(text) if text is not None and text.isdecimal() else None
 
@@ -41,7 +41,7 @@ def read_counts(path: Path) -> dict[str, int]:
 
 
 def read_link(path: Path) -> str:
-    """Return what a symlink says, ``""`` where there is none to be read."""
+    """Return the target of a symlink, ``""`` if there is none to be read."""
     try:
         return os.readlink(path)
     except OSError:
@@ -49,7 +49,7 @@ def read_link(path: Path) -> str:
 
 
 def own_status(root: Path, name: str) -> str | None:
-    """Return a field of ``/proc/self/status``, None where there is none of that name."""
+    """Return a field of ``/proc/self/status``, None if there is none of that name."""
     for line in read_lines(root / "proc/self/status"):
         field, _, value = line.partition(":")
         if field == name:
@@ -60,7 +60,7 @@ def own_status(root: Path, name: str) -> str | None:
 def read_proc(root: Path, name: str) -> bytes:
     """Return the content of ``/proc/NAME``, which every Linux has.
 
-    Raises ``HostprepError`` where it cannot be read, as in a chroot without ``/proc``.
+    Raises ``HostprepError`` if it cannot be read, for instance in a chroot without ``/proc``.
     """
     try:
         return (root / "proc" / name).read_bytes()
@@ -71,7 +71,7 @@ def read_proc(root: Path, name: str) -> bytes:
 
 
 def first_number(text: str | None) -> float | None:
-    """Return the number that ``text`` begins with; None where it does not, as an empty one."""
+    """Return the number that ``text`` begins with; None if it does not, or is empty."""
     try:
         return float((text or "").split()[0])
     except (IndexError, ValueError):

@@ -163,7 +163,5 @@ def descriptors_of_a_training(
 
 
 def descriptors_of_a_worker(prefetch_factor: int, tensors_per_batch: int) -> int:
-    """Return how many descriptors a worker takes in the main process: one for each tensor in
-    transit.
-    """
+    """Return how many descriptors a worker takes in the main process: one a tensor in transit."""
     return prefetch_factor * tensors_per_batch + _DESCRIPTORS_OF_A_WORKER

@@ -16,11 +16,9 @@ from hostprep.loading.model import SampleCost, Transport
 from hostprep.system.page_cache import lru_hit_rate
 
 KNEE = 3.5
-# Share of the curve's ceiling: beyond it, further workers add less than the gain that ends the
-# search.
+# Share of the curve's ceiling: beyond it, further workers gain too little to go on.
 _NEARLY = 0.95
-# Share of one reader's rate times the number of readers: readers that get this much have shown no
-# ceiling.
+# Share of one reader's rate times their number: readers that get this much have no ceiling yet.
 _LINEAR = 0.8
 # Share of one processor: threads that used this much waited for each other, not for storage.
 _OWN_CPUS = 0.8
@@ -135,9 +133,7 @@ def prefetch_factor(p99_over_mean: float, wanted: float | None, reached: float) 
 
 
 def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
-    """Return what a sample takes by its stages: read as the file is now, decoded, resized and
-    collated.
-    """
+    """Return what a sample takes by its stages: read as it is, decoded, resized and collated."""
     read, collate = stages.stage("read_as_is"), stages.stage("collate")
     parts: tuple[Stage, ...] = (read, stages.stage("decode"), stages.stage("resize"), collate)
     seconds = sum(part.seconds for part in parts)

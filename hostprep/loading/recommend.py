@@ -262,9 +262,7 @@ def _listed(
 
 
 def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None:
-    """Time the stages; a failure is only noted, unless they are ``needed`` for want of anything
-    else.
-    """
+    """Time the stages; a failure is only noted, unless nothing else is measured (``needed``)."""
     seconds = max(3.0, _STAGES_SHARE * run.wish.seconds)
     try:
         found = run.measurer.stages(files, batch_size, seconds, MOST_UNCONFIRMED)

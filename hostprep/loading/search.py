@@ -25,8 +25,7 @@ AGREES = 0.15
 _TIE = 0.03
 # Share of the best rate: with less than this, no luck with memory makes up for it.
 _NOT_FAR = 0.5
-# Relative error of the mean over several processes: a promised rate should not be far off by their
-# luck.
+# Relative error of the mean over several processes, whose luck should not falsify what is promised.
 _SETTLED = 0.04
 _MOST_SETTLING = 5
 # Share of the processors: if a loader uses this much of them, more workers only share them.

@@ -139,9 +139,7 @@ class Run:
                 self.better_untried = self.curve.proposal(self.gpu_rate)
 
     def _note_untried(self) -> None:
-        """Find and note a higher number of workers, never tried for lack of time, that may be
-        better.
-        """
+        """Find and note more workers, untried for lack of time, that may be better."""
         assert self.search is not None and self.curve is not None
         more = min(self.search.untried or 0, self.search.unfailed())
         chosen, rate = self.search.chosen(), self._pace().likely_rate(more, alone=True)

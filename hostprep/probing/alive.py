@@ -1,7 +1,7 @@
-"""Whether a path answers at all: looked at by a child that can be left behind.
+"""Whether a path answers at all: a child looks, because it can be left behind.
 
 A call on a dead network mount may never return, and cannot always be killed. So a child makes the
-first look, and nobody waits for it longer than this.
+first call, and the parent waits only for a limited time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
 
 def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Return where ``path`` is a folder that can be listed; else raise what is wrong with it.
+    """Return if ``path`` is a folder that can be listed; otherwise raise what is wrong with it.
 
-    ``NoAnswer`` where it hangs, ``UsageError`` where it is missing or no folder, ``HostprepError``
-    where it may not be read, or is encrypted and locked.
+    ``NoAnswer`` if it hangs, ``UsageError`` if it is missing or no folder, ``HostprepError`` if it
+    may not be read, or is encrypted and locked.
     """
     try:
         seen = ask_in_child(lambda: _see(path), patience_seconds=patience_seconds)
@@ -39,13 +39,13 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
 
 
 def _see(path: str) -> dict[str, Any]:
-    """In the child: what is at ``path``, its error, or that it is encrypted and locked."""
+    """In the child: return what is at ``path``, its error, or that it is encrypted and locked."""
     try:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)
         if is_folder:
             with os.scandir(path) as entries:
                 next(entries, None)
-            os.stat(os.path.join(path, "."))  # who may list it need not be let into it
+            os.stat(os.path.join(path, "."))  # permission to list it is not enough
             os.statvfs(path)
     except OSError as error:
         if error.errno != errno.ENOENT:

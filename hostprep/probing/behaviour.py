@@ -1,4 +1,4 @@
-"""How storage answered, and of which class it is by that. Pure."""
+"""How storage answered, and which class it belongs to by that. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from hostprep.probing.judgement import Behaviour, Reason
 from hostprep.probing.model import RANDOM_READS, FioRun, Measured
 from hostprep.probing.rates import SPED_UP
 
-# 7200 rpm and short strokes give some 200 reads a second; no disk with an arm gives 1,000.
+# 7200 rpm and short strokes give some 200 reads a second; no hard disk gives 1,000.
 _ARM_IOPS_AT_MOST = 250
 FLASH_IOPS_AT_LEAST = 1000
-# An arm gains two or three times from a queue (NCQ); a server far away gains by nearly its depth.
+# A hard disk gains two or three times from a queue (NCQ); a distant server nearly its depth.
 _ARM_GAIN_AT_MOST = 5
 _LATENCY_GAIN_AT_LEAST = 8
 _LATENCY_GAIN_A_READER_AT_LEAST = 0.75
 _ARM_SEQUENTIAL_AT_LEAST = 10
-# Of the time at depth 1 that the median read explains: of an arm most. Where it is less, few reads
-# took nearly all of it, as where a limit lets some through at once and has the others wait.
+# Share of the time at depth 1 that the median read accounts for: most of it on a hard disk. If it
+# is less, a few reads took nearly all of it, for instance because a limit lets some through at once
+# and makes the others wait.
 _EXPLAINED_AT_LEAST = 0.25
-# With these it was not the storage that answered, or not the same one and many at a time.
+# These mean that something else than the storage answered, or not the same for many at a time.
 _NOT_THE_STORAGE = frozenset({"holes", "in_memory", "not_delivered", SPED_UP})
 
 
@@ -29,7 +30,7 @@ def what_it_is(
 ) -> tuple[Behaviour, tuple[StorageClass, bool, str]]:
     """Return how the storage answered, its class, whether kernel and measurement agree, and why.
 
-    Where random reads are ``invalid`` since something else answered them, only the kernel tells.
+    If random reads are ``invalid`` because something else answered them, only the kernel tells.
     """
     behaviour = behave(measured)
     if behaviour is Behaviour.MEMORY or not _answered_by_another(invalid):
@@ -39,7 +40,7 @@ def what_it_is(
 
 
 def _answered_by_another(invalid: Sequence[Reason]) -> bool:
-    """Return whether something else than the storage answered random reads."""
+    """Return whether something other than the storage answered random reads."""
     return any(
         reason.code in _NOT_THE_STORAGE and reason.of in (None, RANDOM_READS) for reason in invalid
     )
@@ -75,15 +76,15 @@ def _held_up(single: FioRun) -> bool:
 
 
 def _readers_gain(measured: Measured) -> bool:
-    """Return whether readers of small files gained by nearly their number, as no arm lets them.
+    """Return whether readers of small files gained nearly their number, unlike on a hard disk.
 
-    FUSE without asynchronous direct reads (libfuse 2, 9p as well) sends what one program has in its
-    queue one request after the other, and those of several programs all at once.
+    FUSE without asynchronous direct reads (libfuse 2, also 9p) sends one program's queue one
+    request after the other, but the requests of several programs all at once.
     """
     if measured.small is None or len(measured.small.cold) < 2:
         return False
     one, several = measured.small.cold
-    # By Little's law, and by the median, which a shard among the files does not move.
+    # By Little's law, and by the median, which a shard among the files does not shift.
     gain = several.readers * one.latency.p50 / several.latency.p50
     return gain > max(_ARM_GAIN_AT_MOST, _LATENCY_GAIN_A_READER_AT_LEAST * several.readers)
 

@@ -1,4 +1,4 @@
-"""Whether files are kept compressed: then the disks rightly deliver less than is read."""
+"""Whether files are stored compressed: then the disks rightly deliver less than is read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from hostprep.host import fiemap
 from hostprep.system.descriptors import closing_fd
 
-# Of these no program is told which files are. btrfs, f2fs, bcachefs and ntfs3 mark the extents.
+# These tell no program which files are. btrfs, f2fs, bcachefs and ntfs3 mark the extents.
 _UNTOLD = frozenset({"zfs", "squashfs", "erofs"})
 
 
 def kept_compressed(fstype: str, paths: Iterable[str], seconds: float) -> bool:
     """Return whether some of the files are compressed, or may be on a file system of ``fstype``.
 
-    They are asked for at most ``seconds``, one of them at least: each is an open.
+    Files are checked for at most ``seconds``, at least one: each check opens the file.
     """
     if fstype in _UNTOLD:
         return True

@@ -1,4 +1,4 @@
-"""Why figures may not be what the storage gives: contradictions among them. Pure."""
+"""Why figures may not be what the storage gives: contradictions between them. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hostprep.units import format_bytes
 _MEMORY_SECONDS = 20e-6
 _BEHIND_ANOTHER = frozenset({StorageClass.FUSE, StorageClass.NETWORK})
 _DELIVERED_AT_LEAST = 0.5
-# btrfs makes no more of 128 KiB than one block of 4; what training reads shrinks far less.
+# btrfs shrinks 128 KiB at most to one block of 4 KiB; training data shrinks far less.
 _DELIVERED_COMPRESSED_AT_LEAST = 0.02
 _CACHED_AT_MOST = _HOLES_AT_MOST = 0.05
 _FEWEST_FILES = 20
@@ -39,16 +39,16 @@ _NO_GAIN_BELOW = 1.2
 
 
 def contradictions(measured: Measured) -> tuple[Reason, ...]:
-    """Return why the numbers are not what the storage gives; none where they hold together."""
+    """Return why the numbers are not what the storage gives; none if they are consistent."""
     if measured.storage.storage_class is StorageClass.RAM:
-        # Caches and speeds beyond a disk's are what memory consists of.
+        # In memory, caches and speeds beyond any disk's are normal.
         return (*_missing(measured), *held_back_in_memory(measured))
     reasons = [*_missing(measured)]
     if measured.layout_holes:
         reasons.append(
             Reason("holes", "the test file has parts without data, whose reading costs nothing")
         )
-    # Where the disks below a loop device are seen, what they delivered tells.
+    # If the disks below a loop device are visible, their counters decide.
     for device in measured.storage.disks or measured.storage.devices:
         if device.cached:
             text = (
@@ -61,7 +61,7 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
     if measured.small is not None:
         reasons += _of_small(measured, measured.small)
     reasons += held_up_by_others(measured)
-    # What a cache answered asks nothing of the disks, and does not tell how these went on.
+    # What a cache answered asks nothing of the disks, and says nothing about their later speed.
     of_disks = tuple(run for run in measured.fio if not _of_cache(measured, run))
     reasons += slowed(replace(measured, fio=of_disks))
     reasons += sped_up(replace(measured, fio=of_disks))
@@ -70,7 +70,7 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
 
 
 def _of_file(measured: Measured) -> list[Reason]:
-    """Return what speaks against the figures of the file that fio read."""
+    """Return what casts doubt on the figures of the file that fio read."""
     reasons: list[Reason] = []
     share = measured.file_cached_share
     if share is not None and share > _CACHED_AT_MOST:
@@ -88,7 +88,7 @@ def _of_file(measured: Measured) -> list[Reason]:
 
 
 def _of_small(measured: Measured, small: SmallFiles) -> list[Reason]:
-    """Return what speaks against the figures of small files."""
+    """Return what casts doubt on the figures of small files."""
     reasons: list[Reason] = []
     compressed = measured.compressed and small.source == "dataset"
     least = _DELIVERED_COMPRESSED_AT_LEAST if compressed else _DELIVERED_AT_LEAST
@@ -157,11 +157,11 @@ def _may_give_more(measured: Measured, fewer: Fewer) -> bool:
 
 
 def _too_fast(measured: Measured) -> list[Reason]:
-    """Random reads at the speed of memory, or beyond what an arm can do: a cache answered."""
+    """Random reads at the speed of memory, or beyond a hard disk's: a cache answered."""
     single, sequential = measured.run("randread", 1), measured.sequential
     if single is None or sequential is None:
         return []
-    # Where it may be the page cache, small files were taken out of that before.
+    # If it may be the page cache, small files were evicted from that before.
     of = None if measured.direct else RANDOM_READS
     if (
         measured.storage.storage_class is StorageClass.ARM
@@ -182,10 +182,10 @@ def _at_memory_speed(single: FioRun) -> bool:
 
 
 def _from_their_memory(measured: Measured) -> Iterator[Reason]:
-    """Yield which rates are of a cache before the disks: a program's, a server's, a loop device's.
+    """Yield the rates of a cache in front of the disks: a program's, a server's, a loop device's.
 
-    What disks deliver is not counted there, or may be for others; but a request that goes through
-    it has no time left for one. Files that were just made are in its cache like the large one;
+    What the disks deliver is not counted there, or may be for others; but requests answered this
+    fast left no time for a disk. Files that were just made are in that cache like the large one;
     others need not be.
     """
     storage, small, single = measured.storage, measured.small, measured.run("randread", 1)
@@ -203,10 +203,10 @@ def _from_their_memory(measured: Measured) -> Iterator[Reason]:
 
 
 def _as_from_memory(small: SmallFiles) -> bool:
-    """Return whether cold files came like cached ones, where no disk counts what it delivers.
+    """Return whether cold files came as fast as cached ones, if no disk counts what it delivers.
 
-    By the rate, of as many readers, and by the time of single ones: either alone may be what other
-    programs left of the processors.
+    By the rate, with the same number of readers, and by the time of single ones: either alone may
+    be due to other programs' use of the processors.
     """
     one, several, cached = small.cold[0], small.cold[-1], small.cached
     if cached is None or several.readers != cached.readers or one.load.device_bytes is not None:
@@ -220,10 +220,10 @@ def _of_cache(measured: Measured, run: FioRun) -> list[Reason]:
 
 
 def _least_of_fio(measured: Measured, run: FioRun) -> float:
-    """Return the share of a pass that the disks must have delivered, else a cache has.
+    """Return the share of a pass that the disks must have delivered, or else a cache has.
 
-    The file that is made for fio cannot be compressed. An existing one may be, but only the first
-    time around: read directly or not, what is decompressed stays in memory.
+    The file made for fio cannot be compressed. An existing one may be, which excuses only the first
+    time around: read directly or not, decompressed data stays in memory.
     """
     compressed = measured.compressed and measured.file_source == "existing"
     if compressed and run.read_bytes <= measured.file_bytes:
@@ -243,7 +243,7 @@ def _not_delivered(run: FioRun | SmallRun, read_bytes: int, least: float) -> lis
 
 
 def is_sparse(measured: Measured) -> bool:
-    """Return whether the small files are of a data set that has many holes."""
+    """Return whether the small files belong to a data set with many holes."""
     from_dataset = measured.small is not None and measured.small.source == "dataset"
     return from_dataset and measured.dataset.hole_share > _HOLES_AT_MOST
 

@@ -1,4 +1,4 @@
-"""What the machine did while something was measured: processors and disks, by its own counters."""
+"""What the machine did during a measurement: processors and disks, by the kernel's counters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hostprep.host.cpu import scheduled_cpus
 from hostprep.host.cpu_time import cpu_ticks
 from hostprep.probing.model import Load
 
-# Of /proc/diskstats, whatever the disk's own (Documentation/admin-guide/iostats).
+# The unit in /proc/diskstats, whatever the disk's own is (Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512
 _NAMESPACE = re.compile(r"nvme(\d+)n(\d+)")
 
 
 class Meter:
-    """Counters from its making until ``load`` is asked for."""
+    """Counters from when the meter is made until ``load`` is called."""
 
     def __init__(self, disks: Iterable[str], root: Path = Path("/")) -> None:
         self._disks = tuple(disks)
@@ -34,7 +34,7 @@ class Meter:
         self._begun = time.monotonic()
 
     def load(self) -> Load:
-        """Return what happened since."""
+        """Return what has happened since then."""
         now, before = disk_counts(self._disks, self._root), self._counts
         load = Load(
             cpu_busy=cpu_ticks(self._root).busy_share_since(self._cpu),
@@ -53,9 +53,9 @@ class Meter:
         return self.with_children(load)
 
     def with_children(self, load: Load) -> Load:
-        """Return ``load`` with what children that have ended since the making took and asked for.
+        """Return ``load`` with the time and reads of children that have ended since the beginning.
 
-        Until they have ended, and were waited for, nobody counts it.
+        Before they have ended, and were waited for, they are not counted.
         """
         now, before = resource.getrusage(resource.RUSAGE_CHILDREN), self._children
         took = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
@@ -69,9 +69,9 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class DiskCounts:
-    """What disks read and wrote since the boot, and how many requests they served for it.
+    """What disks have read and written since boot, and how many requests they served for that.
 
-    ``read_requests`` are those of them for reads.
+    ``read_requests`` are the reads among them.
     """
 
     read_bytes: int
@@ -81,7 +81,7 @@ class DiskCounts:
 
 
 def disk_counts(disks: Iterable[str], root: Path = Path("/")) -> DiskCounts | None:
-    """Return the counters of ``disks`` added up, None where one is not counted."""
+    """Return the counters of ``disks`` added up, None if one is not counted."""
     wanted = set(disks)
     if not wanted:
         return None
@@ -102,10 +102,10 @@ def disk_counts(disks: Iterable[str], root: Path = Path("/")) -> DiskCounts | No
 
 
 def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the devices whose counters tell what was really read, none where nobody counts."""
+    """Return the devices whose counters tell what was really read, none if nothing counts it."""
     if storage.storage_class is StorageClass.RAM:
         return ()
-    # A loop device on a file of a network or of FUSE has no disk below it: it counts itself.
+    # A loop device on a network or FUSE file has no disk below it: it counts itself.
     disks = [disk.name for disk in storage.disks] or [dev.name for dev in storage.devices[:1]]
     names = [name for disk in disks for name in counting_devices(disk, root)]
     for name in names:
@@ -122,9 +122,9 @@ def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ..
 def counting_devices(disk: str, root: Path = Path("/")) -> tuple[str, ...]:
     """Return the devices that count what ``disk`` reads: itself, or the paths that lead to it.
 
-    Under NVMe's own multipathing, which one port of a drive with two suffices for, ``nvme0n1`` is
-    read by hidden devices, ``nvme0c0n1`` and so on. They count in every kernel; the namespace
-    itself does so only in recent ones, and its counters stay zero in the others.
+    Under NVMe's own multipathing, for which one port of a dual-port drive suffices, hidden devices
+    ``nvme0c0n1`` and so on read ``nvme0n1``. They count in every kernel; the namespace itself does
+    so only in recent ones, and in others its counters stay zero.
     """
     namespace = _NAMESPACE.fullmatch(disk)
     if namespace is None:

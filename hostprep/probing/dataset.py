@@ -1,4 +1,4 @@
-"""The data set under a path: counted within a budget of time, a sample of it kept."""
+"""The data set under a path: counts its files within a time limit, and keeps a sample of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostprep.probing.model import DataSet
 _SAMPLE_FILES = 200_000
 _TELL_SECONDS = 1.0
 _BLOCK_BYTES = 4096
-# However late it is, sizes are asked for so long: of shards they say by which rate to judge.
+# Sizes are read for this long even if time is short: they tell by which rate shards are judged.
 _LEAST_SECONDS = 0.25
 
 
@@ -21,8 +21,8 @@ _LEAST_SECONDS = 0.25
 class Found:
     """``sample`` are paths drawn evenly from all ``files`` that were counted, in random order.
 
-    ``links`` are the symbolic ones that were left out, ``mounts`` the folders in which something
-    else is mounted, ``closed`` those that could not be listed.
+    ``links`` counts symbolic links that were left out, ``mounts`` folders in which something else
+    is mounted, ``closed`` folders that could not be listed.
     """
 
     files: int
@@ -42,9 +42,9 @@ def scan(
 ) -> Found:
     """Count the regular files below ``path`` for at most ``seconds``.
 
-    ``tell`` hears each second how many they are so far: who waits for this sees that it goes on.
-    Hidden names, symbolic links and other mounts are left out. Sizes are not asked for: that would
-    bring every inode into memory and make the cold pass warmer than a first epoch is.
+    ``tell`` is given the count so far each second, so that a waiting user sees progress. Hidden
+    names, symbolic links and other mounts are left out. Sizes are not read: that would bring every
+    inode into memory and make the cold pass warmer than a first epoch is.
     """
     chance = random.Random()
     sample: list[str] = []
@@ -79,7 +79,7 @@ class _LeftOut:
 
 
 def _walk(top: str, mount_points: frozenset[str], left: _LeftOut) -> Iterator[str | None]:
-    """Yield the files, and None now and then so that the caller may look at the clock."""
+    """Yield the files, and None now and then so that the caller may check the time."""
     folders = [top]
     steps = 0
     while folders:
@@ -94,7 +94,7 @@ def _walk(top: str, mount_points: frozenset[str], left: _LeftOut) -> Iterator[st
         with entries:
             for entry in _readable(entries, left):
                 steps += 1
-                # Few: where a listing does not tell the kind of an entry, each is a question.
+                # Few steps: if a listing does not give the type of an entry, each costs a request.
                 if steps % 32 == 0:
                     yield None
                 if entry.name.startswith("."):
@@ -111,7 +111,7 @@ def _walk(top: str, mount_points: frozenset[str], left: _LeftOut) -> Iterator[st
 
 
 def _readable(entries: Iterator[os.DirEntry[str]], left: _LeftOut) -> Iterator[os.DirEntry[str]]:
-    """Yield what can be listed: a folder may open and then refuse to be read, as some of /proc."""
+    """Yield what can be listed: a folder may open and then refuse to be read, as some in /proc."""
     try:
         yield from entries
     except OSError:
@@ -119,10 +119,10 @@ def _readable(entries: Iterator[os.DirEntry[str]], left: _LeftOut) -> Iterator[o
 
 
 def measure_size(found: Found, seconds: float, *, tells_holes: bool = False) -> DataSet:
-    """Return the data set with its size, where all sizes could be read within ``seconds``.
+    """Return the data set with its size, if all sizes could be read within ``seconds``.
 
-    Files that are gone since they were counted are none of it.
-    ``tells_holes`` is a file system that has blocks for all of a file's data, and for no hole.
+    Files that have disappeared since they were counted do not count. ``tells_holes``: the file
+    system allocates blocks for all of a file's data, and for no hole.
     """
     left_out = found.links, found.mounts, found.closed
     unknown = DataSet(found.files, found.complete, None, *left_out)
@@ -143,15 +143,15 @@ def measure_size(found: Found, seconds: float, *, tells_holes: bool = False) -> 
             return unknown
         total += status.st_size
         hole = status.st_size - 512 * status.st_blocks
-        if tells_holes and hole >= _BLOCK_BYTES:  # what is less may be kept in the inode
+        if tells_holes and hole >= _BLOCK_BYTES:  # less than this may be stored in the inode
             holes += hole
     return DataSet(found.files - gone, True, total, *left_out, hole_bytes=holes)
 
 
 def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:
-    """Return the file of the sample that holds most, by what can be asked within ``seconds``.
+    """Return the sample's file with the most data, of those that can be checked within ``seconds``.
 
-    Holes hold nothing, and reading them costs nothing.
+    Holes contain no data, and reading them costs nothing.
     """
     deadline = time.monotonic() + seconds
     best: tuple[int, str] | None = None

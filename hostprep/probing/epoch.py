@@ -1,4 +1,4 @@
-"""How long one pass over a data set takes to read, and what the page cache does about it."""
+"""How long it takes to read a data set once, and how the page cache changes that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hostprep.probing.judgement import Epoch
 from hostprep.probing.model import DataSet, FioRun, SmallFiles, SmallRun
 from hostprep.system.page_cache import lru_hit_rate
 
-# Files that are read from memory and of about the same size take about the same time.
+# Files read from memory take about the same time if their sizes are about the same.
 _ALIKE = 1.1
 
 
@@ -15,10 +15,11 @@ def predict(
 ) -> Epoch:
     """Predict the seconds of an epoch from the measured passes.
 
-    The sample's files are not exactly of the data set's mean size: the line through the times of
+    The sample's files do not have exactly the data set's mean size: the line through the times of
     single files carries the cold rate over from one mean to the other (a regression estimator). It
-    is no guide to a few files far beyond all of the sample: their bytes come no faster than those
-    of the fastest pass. From memory, where no such pass was made, no time is predicted of them.
+    is no guide to a few files far larger than all in the sample: their bytes come no faster than
+    those of the fastest pass. For reads from memory, if no such pass was made, no time is predicted
+    for them.
     """
     best = small.best
     mean = small.mean_bytes if dataset.size_bytes is None else dataset.size_bytes / dataset.files
@@ -34,7 +35,7 @@ def predict(
         cold = max(cold, size_bytes / max(sequential.bytes_per_s, best.bytes_per_s))
     cached = _from_memory(small.cached, dataset.files, mean)
     if cached is not None:
-        # No file takes longer without its disk: others had the processors in that short pass.
+        # No file takes longer without its disk: others used the processors in that short pass.
         cached = min(cached, cold)
     staged = _from_memory(small.staged, dataset.files, mean)
     share = min(1.0, memory_bytes / size_bytes) if size_bytes else 1.0
@@ -64,9 +65,9 @@ def predict(
 
 
 def _from_memory(run: SmallRun | None, files: int, mean_bytes: float) -> float | None:
-    """Return the seconds of so many files of that mean size; None where the pass does not tell.
+    """Return the seconds of ``files`` of that mean size; None if the pass does not tell.
 
-    It read other files than the data set has on the mean where a few have most of the bytes.
+    It read files of another mean size than the data set's if a few files have most of the bytes.
     """
     if run is None:
         return None
@@ -81,10 +82,11 @@ def _from_memory(run: SmallRun | None, files: int, mean_bytes: float) -> float |
 
 
 def predict_large(dataset: DataSet, sequential: FioRun, memory_bytes: int) -> Epoch:
-    """Predict an epoch of files so large that reading them is reading sequentially.
+    """Predict an epoch of files so large that reading them is sequential reading.
 
-    ``dataset.size_bytes`` must be known. What memory would give was not measured for such files.
-    Holes cost the disks nothing, and who has files with huge ones (LMDB) does not read them.
+    ``dataset.size_bytes`` must be known. The rate from memory was not measured for such files.
+    Holes cost the disks nothing, and programs with files that have huge ones (LMDB) do not read
+    them.
     """
     assert dataset.size_bytes is not None
     size_bytes = dataset.size_bytes - dataset.hole_bytes

@@ -1,6 +1,6 @@
 """fio, asked one question at a time: its arguments, its output, its run.
 
-The traps are noted where they are avoided; numbers are issues of axboe/fio.
+Its pitfalls are noted where they are avoided; numbers are issues of axboe/fio.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency,
 from hostprep.system.run import CommandFailed, Completed, run, start
 
 _GRACE_SECONDS = 4.0
-# fio and its sixty libraries may come from the very disk that is slow, and page by page.
+# fio and its sixty libraries may come from the very disk that is slow, page by page.
 LOADING_SECONDS = 60.0
 _WANTED_FOR = "measure a disk"
 _OLDEST = 3
@@ -39,11 +39,11 @@ class FioFailed(HostprepError):
 
 
 class FioTooLate(FioFailed):
-    """fio did not end in time: the storage hangs, or is slower than any that is waited for."""
+    """fio did not end in time: the storage hangs, or is too slow to be waited for."""
 
 
 class FioNotLoaded(Inconclusive):
-    """fio itself did not come from its disk in time: nothing could be measured."""
+    """fio itself did not load from its disk in time: nothing could be measured."""
 
     code = "fio_not_loaded"
 
@@ -52,9 +52,9 @@ class FioNotLoaded(Inconclusive):
 class Job:
     """One pass: ``pattern`` is read or randread; ``size_bytes`` is how much of the file is used.
 
-    ``filename`` is what fio opens, and must hold nothing but letters, digits and ``/_.+-``: a colon
-    would split it into two, a line end would stand in the middle of fio's JSON. ``path`` is what
-    the file is called where fio's words are passed on.
+    ``filename`` is what fio opens, and may contain only letters, digits and ``/_.+-``: a colon
+    would split it into two names, and a newline would break fio's JSON. ``path`` is the file's name
+    in fio's messages when they are passed on.
     """
 
     filename: str
@@ -68,10 +68,10 @@ class Job:
 
 
 def version(patience_seconds: float = LOADING_SECONDS) -> str:
-    """Return fio's version; ``MissingTool`` where it is not installed.
+    """Return fio's version; ``MissingTool`` if it is not installed.
 
-    ``FioFailed`` where the command of this name is another program, or too old; ``FioNotLoaded``
-    where it has not answered after ``patience_seconds``.
+    ``FioFailed`` if the command of that name is another program, or too old; ``FioNotLoaded`` if it
+    has not answered after ``patience_seconds``.
     """
     began = time.monotonic()
     try:
@@ -91,7 +91,7 @@ def version(patience_seconds: float = LOADING_SECONDS) -> str:
             " has its time for the storage; or allow more of it by --seconds",
         ) from None
     said = done.stdout.strip()
-    release = re.search(r"^fio-(\d+)\.\S*", said, re.M)  # a wrapper may have had words before
+    release = re.search(r"^fio-(\d+)\.\S*", said, re.M)  # a wrapper may have printed words before
     if release is None:
         raise FioFailed(
             f"{shutil.which('fio')} is not fio, the disk benchmark: asked for its version it says "
@@ -124,12 +124,12 @@ def arguments(job: Job) -> tuple[str, ...]:
         f"--size={job.size_bytes}",
         f"--runtime={round(job.seconds * 1000)}ms",
         "--time_based",
-        "--randrepeat=0",  # else every run reads the same offsets, and a cache has them
+        "--randrepeat=0",  # else every run reads the same offsets, and they are cached
         "--norandommap",
         "--invalidate=1",
         "--group_reporting",
-        "--thread",  # a job of its own session would survive our killing fio's group
-        "--lat_percentiles=1",  # of the whole request: in memory all of it is the submission
+        "--thread",  # a job in its own session would survive the kill of fio's group
+        "--lat_percentiles=1",  # of the whole request: in memory the submission takes all of it
         "--clat_percentiles=0",
         "--percentile_list=50:95:99",
         "--output-format=json",
@@ -147,14 +147,14 @@ def measure(
     arriving_seconds: float = 0.0,
     within_seconds: float = math.inf,
 ) -> FioRun:
-    """Run one pass and return what it measured; ``tell`` hears the rate of the last half second.
+    """Run one pass and return what it measured; ``tell`` gets the rate of the last half second.
 
-    It hears it four times a second, also where there is nothing new.
+    It is called four times a second, even if there is nothing new.
 
-    ``loading_seconds`` is what fio itself may take to come from a slow disk, beside the pass, and
-    ``arriving_seconds`` what is under way at its end; all of it may take ``within_seconds``.
-    Raises ``FioFailed`` with what fio said where it gave no result or reported an error, and
-    ``FioTooLate`` where it did not end in time.
+    ``loading_seconds`` is the time that fio itself may take to load from a slow disk, besides the
+    pass, and ``arriving_seconds`` the time for what is under way at its end; all of it may take
+    ``within_seconds``. Raises ``FioFailed`` with fio's message if it gave no result or reported an
+    error, and ``FioTooLate`` if it did not end in time.
     """
     patience = min(_patience(job) + loading_seconds + arriving_seconds, within_seconds)
     reader = StatusReader()
@@ -171,29 +171,29 @@ def measure(
                 f"fio ({job.pattern}, depth {job.depth}) did not end within {patience:.0f} s.",
                 "is the device still there? see `dmesg`; if it is only slow: more --seconds",
             ) from None
-    load = meter.with_children(load)  # fio counts among them once the block has waited for it
+    load = meter.with_children(load)  # fio is included once the block has waited for it
     return replace(_result(job, reader.last, done, load), late_bytes_per_s=reader.late_rate())
 
 
 def _patience(job: Job) -> float:
-    """Return the seconds that a pass may take: what is under way at its end has to arrive yet."""
+    """Return the seconds that a pass may take: what is under way at its end still has to arrive."""
     return job.seconds + _GRACE_SECONDS + job.depth * job.block_bytes / SLOWEST_BYTES_PER_S
 
 
 class StatusReader:
-    """Reads fio's stdout: words before the JSON (#731, #1685), then documents in a row.
+    """Reads fio's stdout: text before the JSON (#731, #1685), then documents in a row.
 
-    With a status interval there is one document for each, all of cumulative values.
+    With a status interval there is one document per interval, with cumulative values.
     """
 
     def __init__(self) -> None:
         self.last: dict[str, Any] | None = None
         self._rest = ""
         self._decoder = json.JSONDecoder()
-        self._seen = [(0, 0)]  # of each document: milliseconds so far, and bytes
+        self._seen = [(0, 0)]  # for each document: milliseconds so far, and bytes
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
-        """Take more output in; return the documents that it completed."""
+        """Take in more output; return the documents that it completed."""
         if not chunk:
             return []
         self._rest += chunk.decode("utf-8", "replace")
@@ -212,7 +212,7 @@ class StatusReader:
         return documents
 
     def late_rate(self) -> float | None:
-        """Return the bytes a second of about the second half; None where too little was told."""
+        """Return the bytes a second of about the second half; None if too little was reported."""
         end_ms, end_bytes = self._seen[-1]
         half_ms, half_bytes = min(self._seen, key=lambda seen: abs(2 * seen[0] - end_ms))
         if not end_ms < 3 * half_ms < 2 * end_ms:
@@ -241,11 +241,11 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Lo
     if document is None:
         raise FioFailed(f"`{line}` gave no result (status {done.returncode}): {said}", MEND_HINT)
     result = document["jobs"][0]
-    # The exit status counts jobs that failed; an error can be in the job alone, too.
+    # The exit status counts failed jobs; but an error may also appear in the job only.
     error = result.get("error")
     if done.returncode != 0 or error:
         known = is_count(error) and error in errno.errorcode
-        if not done.stderr.strip():  # else it would be the end of the JSON
+        if not done.stderr.strip():  # otherwise it would be the end of the JSON
             said = os.strerror(error) if known else "it was ended before it was done"
         hint = reading_hint(OSError(error, said)) if known else MEND_HINT
         raise FioFailed(f"`{line}` failed (status {done.returncode}, error {error}): {said}", hint)
@@ -272,6 +272,6 @@ def _latency(read: dict[str, Any]) -> Latency | None:
     except (KeyError, TypeError):
         told = []
     if not told or not all(map(is_amount, told)):
-        return None  # not told, or in another form than that of the versions known
+        return None  # missing, or in another form than in the known versions
     p50, p95, p99 = (each / 1e9 for each in told)
     return Latency(p50, p95, p99)

@@ -1,11 +1,11 @@
-"""The probe's own folder: hidden, locked while in use, removed whatever happens.
+"""The probe's own folder: hidden, locked while in use, and always removed.
 
-A killed run cannot remove its folder. The kernel drops its lock, though, and the next run of the
-same host removes what nobody holds any more. Where the file system has no locks, nobody knows what
-is still in use, and all that is there stays.
+A killed run cannot remove its folder. But the kernel releases its lock, and the next run on the
+same host removes folders that nobody has locked. If the file system has no locks, nobody knows what
+is still in use, and everything stays.
 
-The folder probed may be somebody else's, who can move ours and put another thing in its place at
-any time. So it is held open, and made, filled and emptied by descriptors alone.
+The probed folder may belong to somebody else, who can move ours and put something else in its place
+at any time. So ours is held open, and made, filled and emptied through descriptors only.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from hostprep.system.trees import DIRECTORY_FLAGS, names_in, remove_directory, r
 _LOCK = "lock"
 _SLOTS = 16
 _ABANDONED_SECONDS = 60
-# What a killed run had started ends with it, but not in the same moment.
+# The processes of a killed run end with it, but not at the same moment.
 _LOOKS, _LOOK_AGAIN_SECONDS = 5, 0.2
-# What flock(2) says where there are no locks: some FUSE, NFS without its lock service.
+# The errors of flock(2) if there are no locks: some FUSE, NFS without its lock service.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
-# All that runs make in their folders, and what NFS and FUSE name a file that was removed while it
-# was open. What holds anything else was only given the name of one of ours.
+# All that runs make in their folders, and the names that NFS and FUSE give a file that was removed
+# while open. A folder that holds anything else only has the name of one of ours.
 _OURS = re.compile(r"lock|data|small|[0-9]{5}|\.nfs.*|\.fuse_hidden.*")
 
 
@@ -42,9 +42,9 @@ _OURS = re.compile(r"lock|data|small|[0-9]{5}|\.nfs.*|\.fuse_hidden.*")
 class OwnFolder:
     """An open folder of ours.
 
-    ``path`` is for people; only ``fd`` certainly leads into it. Once it is left, ``moved`` tells
-    whether somebody has moved it meanwhile: then it may still be there, but for what was in it; and
-    ``stays`` that it could not be removed, perhaps with all that is in it.
+    ``path`` is for people; only ``fd`` is sure to lead into it. After it was left, ``moved`` says
+    whether somebody moved it meanwhile: then it may still exist, but empty; ``stays`` says that it
+    could not be removed, perhaps with everything in it.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class OwnFolder:
     stays: bool = False
 
     def note(self) -> str | None:
-        """Say that it stays, or was moved; None where it is gone as it should be."""
+        """Return that it stays, or was moved; None if it was removed as it should be."""
         if self.stays:
             return (
                 f"{self.path}, which held the test files, could not be removed: the next probe here"
@@ -71,8 +71,8 @@ class OwnFolder:
     def inner(self, name: str) -> Iterator[int]:
         """Make a folder in it for as long as the body runs, and yield its descriptor.
 
-        OSError where none can be made. Where something of it cannot be removed now, that is left to
-        who removes it all.
+        Raises OSError if none can be made. If something in it cannot be removed now, it is left to
+        the removal of the whole folder.
         """
         os.mkdir(name, 0o700, dir_fd=self.fd)
         try:
@@ -87,10 +87,10 @@ class OwnFolder:
 def own_folder(parent: Path) -> Iterator[OwnFolder]:
     """Make a folder below ``parent`` for as long as the body runs.
 
-    OSError where none can be made there. Afterwards the parent's times are as before, so that
+    Raises OSError if none can be made there. Afterwards the parent's times are restored, so that
     nobody takes the data for changed; unless it was changed meanwhile, which must not be hidden.
-    Names are numbered, so that what killed runs left is found without listing a folder of a million
-    files.
+    Names are numbered, so that leftovers of killed runs are found without listing a folder of a
+    million files.
     """
     with closing_fd(os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as parent_fd:
         before = os.fstat(parent_fd)
@@ -110,9 +110,9 @@ def own_folder(parent: Path) -> Iterator[OwnFolder]:
 
 
 def remove_left(parent: Path) -> bool:
-    """Remove what killed runs of ours left below ``parent``; return False where some remains.
+    """Remove what killed runs of ours left below ``parent``; return False if some remains.
 
-    That may also be of another run, which is at work.
+    What remains may also belong to another run, which is at work.
     """
     try:
         parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -140,7 +140,7 @@ def _names() -> list[str]:
 
 
 def _mtime_ns(parent_fd: int) -> int | None:
-    """Return when something was last made or removed in the parent, None where it fails now."""
+    """Return when something was last made or removed in the parent, None if that fails."""
     try:
         return os.fstat(parent_fd).st_mtime_ns
     except OSError:
@@ -148,9 +148,9 @@ def _mtime_ns(parent_fd: int) -> int | None:
 
 
 def _take(parent_fd: int) -> tuple[str, int, int | None]:
-    """Make the first folder that nobody holds; return its name, it, and its lock if there are any.
+    """Make the first folder whose name is free; return its name, descriptor, and lock, if any.
 
-    FileExistsError where no name is free, or stays ours for as long as it takes to open it.
+    Raises FileExistsError if no name is free, or none stays ours long enough to be opened.
     """
     names = _names()
     usual = os.geteuid(), 0o700
@@ -160,10 +160,10 @@ def _take(parent_fd: int) -> tuple[str, int, int | None]:
         try:
             descriptor = make_own(parent_fd, name)
         except FileExistsError:
-            continue  # of a run that lives, or not ours
+            continue  # of a live run, or not ours
         try:
             lock = _lock_new(descriptor)
-        except BlockingIOError:  # another run took it for one that was left
+        except BlockingIOError:  # another run took it for a leftover
             os.close(descriptor)
             continue
         except OSError:
@@ -172,8 +172,8 @@ def _take(parent_fd: int) -> tuple[str, int, int | None]:
             raise
         ours = _look(descriptor)
         if ours != usual:
-            # The file system names an owner or a mode of its own (vfat, an NFS export that squashes
-            # root): only by what is ours now is it known what was.
+            # The file system sets an owner or a mode of its own (vfat, an NFS export that squashes
+            # root): only our new folder shows what our old ones look like.
             for other in names:
                 _remove_stale(parent_fd, other, ours)
         return name, descriptor, lock
@@ -181,15 +181,15 @@ def _take(parent_fd: int) -> tuple[str, int, int | None]:
 
 
 def _look(descriptor: int) -> tuple[int, int]:
-    """Return the owner and the permissions of what is open: what tells ours from others'."""
+    """Return the owner and the permissions of an open folder, which tell ours from others'."""
     status = os.fstat(descriptor)
     return status.st_uid, status.st_mode & 0o777
 
 
 def _lock_new(folder_fd: int) -> int | None:
-    """Make and take the lock of a new folder; None where there are no locks.
+    """Make and take the lock of a new folder; None if there are no locks.
 
-    BlockingIOError where another run has it, or has removed it.
+    Raises BlockingIOError if another run has it, or has removed it.
     """
     try:
         lock = _lock(folder_fd, os.O_CREAT | os.O_EXCL)
@@ -203,7 +203,7 @@ def _lock_new(folder_fd: int) -> int | None:
 
 
 def _lock(folder_fd: int, flags: int) -> int | None:
-    """Open and take the folder's lock; None where another run has it, or has removed it."""
+    """Open and take the folder's lock; None if another run has it, or has removed it."""
     flags |= os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     lock = os.open(_LOCK, flags, 0o600, dir_fd=folder_fd)
     try:
@@ -221,9 +221,9 @@ def _lock(folder_fd: int, flags: int) -> int | None:
 
 
 def _remove_stale(parent_fd: int, name: str, ours: tuple[int, int]) -> None:
-    """Remove the folder if a killed run left it: it looks as ``ours`` do, and its lock is free."""
-    # There is none, or it is no folder, or not ours; or a file system without locks, or one that
-    # fails right now.
+    """Remove the folder if a killed run left it: it looks like ``ours``, and its lock is free."""
+    # Suppressed: it does not exist, is no folder, or is not ours; or the file system has no locks,
+    # or fails right now.
     with (
         suppress(OSError),
         closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as descriptor,
@@ -233,10 +233,10 @@ def _remove_stale(parent_fd: int, name: str, ours: tuple[int, int]) -> None:
 
 
 def _remove_abandoned(parent_fd: int, name: str, descriptor: int) -> None:
-    """Remove an open folder that looks like ours if nobody uses it; OSError where none can tell."""
+    """Remove an open folder that looks like ours if nobody uses it; OSError if that is unknown."""
     names = names_in(descriptor)
     if not names:
-        # Killed before it made its lock, if it is not from just now.
+        # Killed before it made its lock, unless it was made just now.
         if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_SECONDS:
             remove_directory(parent_fd, name, descriptor)
         return
@@ -248,11 +248,11 @@ def _remove_abandoned(parent_fd: int, name: str, descriptor: int) -> None:
 
 
 def _remove(parent_fd: int, name: str, descriptor: int, lock: int | None) -> bool:
-    """Remove all but the lock, let go of it, and remove the rest; return False where it was moved.
+    """Remove all but the lock, release that, and remove the rest; return False if it was moved.
 
-    On NFS and FUSE an open file that is removed lives on under another name, in this very folder.
-    Where something cannot be removed the lock stays too: by it the next run knows that the folder
-    is nobody's, and tries again.
+    On NFS and FUSE an open file that is removed lives on under another name, in the same folder. If
+    something cannot be removed, the lock stays too: it shows the next run that the folder is
+    nobody's, and that run tries again.
     """
     try:
         cleared = _clear(descriptor)
@@ -269,11 +269,11 @@ def _remove(parent_fd: int, name: str, descriptor: int, lock: int | None) -> boo
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # as far as one can tell; the next run finds what is left
+        return True  # as far as is known; the next run finds leftovers
 
 
 def _is_called(parent_fd: int, name: str, descriptor: int) -> bool:
-    """Return whether what is open still has this name in the parent, if that can be told."""
+    """Return whether the open folder still has this name in the parent, if that is known."""
     try:
         there = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
         return os.path.samestat(there, os.fstat(descriptor))
@@ -286,11 +286,11 @@ def _clear(descriptor: int) -> bool:
     try:
         for name in names_in(descriptor):
             if name != _LOCK:
-                with suppress(OSError):  # or the large file would stay with a small one
+                with suppress(OSError):  # or one small file would keep the large one
                     _remove_entry(descriptor, name)
         return set(names_in(descriptor)) <= {_LOCK}
     except OSError:
-        return False  # a file system that fails right now; the next run finds what is left
+        return False  # a file system that fails right now; the next run finds leftovers
 
 
 def _remove_entry(descriptor: int, name: str) -> None:
@@ -301,5 +301,5 @@ def _remove_entry(descriptor: int, name: str) -> None:
 
 
 def _host() -> str:
-    """Return this host's name: on a shared file system, locks of others may not be visible."""
+    """Return this host's name: on a shared file system other hosts' locks may be invisible."""
     return re.sub(r"[^A-Za-z0-9]+", "-", socket.gethostname()) or "host"

@@ -1,4 +1,4 @@
-"""What a probe would do, said before it does anything: what is written where, what is read."""
+"""What a probe would do, shown before it does anything: what it writes where, and what it reads."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Intent:
 
 
 def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...]:
-    """Return what a probe of ``to`` would do, in its order; nothing is written to find out.
+    """Return what a probe of ``to`` would do, in order; nothing is written to find out.
 
-    ``results`` is the folder where it would keep what it measured.
+    ``results`` is the folder where it would store its results.
     """
     path = to.storage.path
     steps = [_drop()] if settings.drop_caches else []
@@ -71,7 +71,7 @@ def _drop() -> Intent:
 
 
 def _written(storage: PathStorage, settings: Settings) -> list[Intent]:
-    """Return what would be written below the path: nothing where that cannot be."""
+    """Return what would be written below the path: nothing if that is impossible."""
     path = storage.path
     if not os.access(path, os.W_OK):
         return [Intent(path, "write nothing", "it cannot be written; only what is here is read")]

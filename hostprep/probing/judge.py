@@ -13,7 +13,7 @@ from hostprep.units import format_count
 
 
 def judge(measured: Measured, need: Need | None) -> Judgement:
-    """Draw the conclusions of a measurement."""
+    """Draw the conclusions from a measurement."""
     invalid = contradictions(measured)
     behaviour, (storage_class, agrees, reason) = what_it_is(measured, invalid)
     epoch, epoch_note = _epoch(measured)

@@ -1,4 +1,4 @@
-"""What the figures of a probe mean, as ``judge`` draws it from them; frozen, without effects."""
+"""What a probe's figures mean, as ``judge`` concludes from them; frozen, without side effects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hostprep.host.block import StorageClass
 
 
 class Verdict(StrEnum):
-    """MEASURED: nothing was required. INVALID: what is wrong with the numbers leaves it open."""
+    """MEASURED: nothing was required. INVALID: doubts about the numbers leave it undecided."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -39,9 +39,9 @@ class Behaviour(StrEnum):
 class Epoch:
     """Seconds that one pass over the data set takes to read, and what the page cache serves.
 
-    ``cache_share`` is the part of the data set that fits into memory; of it the band says what
-    share of an epoch's reads it serves, from plain LRU to a pinned subset: none where what is read
-    does not stay in memory. ``hole_bytes`` are beside ``size_bytes``: of shards they are not read.
+    ``cache_share`` is the part of the data set that fits into memory; the band gives the share of
+    an epoch's reads that it serves, from plain LRU to a pinned subset: none if what is read does
+    not stay in memory. ``hole_bytes`` come on top of ``size_bytes``: in shards they are not read.
     """
 
     files: int
@@ -71,7 +71,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A requirement held against what was measured."""
+    """A requirement compared with what was measured."""
 
     measured: float
     required: float
@@ -86,7 +86,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One way out of a FAIL: ``enough`` whether it would do, None where that is not known."""
+    """One way out of a FAIL: ``enough`` says whether it would suffice, None if that is unknown."""
 
     action: str
     enough: bool | None
@@ -97,7 +97,7 @@ class Remedy:
 class Reason:
     """Why the numbers cannot be trusted: a code for scripts, a sentence for people.
 
-    ``of`` is the rate that it is about, as in ``Judged``; None: all of them.
+    ``of`` is the rate in question, as in ``Judged``; None means all of them.
     """
 
     code: str

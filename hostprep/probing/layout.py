@@ -1,7 +1,7 @@
-"""The file that fio reads: written with budgets of its own, and checked to be really there.
+"""The file that fio reads: written within budgets, and checked to have all its data.
 
-fio's own layout knows no budget, and a file that it could not finish has its full size and no data,
-whose reading costs nothing (axboe/fio#1473).
+fio's own layout has no time limit, and an unfinished file has its full size but no data, so that
+reading it costs nothing (axboe/fio#1473).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hostprep.system.trees import FILE_FLAGS, NEW_FILE_FLAGS
 from hostprep.units import KIB, MIB
 
 _CHUNK_BYTES = 4 * MIB
-# A write cannot be broken off: a piece is no larger than what the time suffices for.
+# A write cannot be interrupted: a piece is no larger than the remaining time allows.
 _FIRST_BYTES, _LEAST_BYTES = MIB, 64 * KIB
 SMALLEST_BYTES = 16 * MIB
-# How many times longer the smallest file that is of use may take.
+# How many times as long the smallest useful file may take.
 _PATIENCE = 3
 _DIRECT_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -37,8 +37,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Layout:
     """A file to read: its true length, and whether it has holes.
 
-    ``fd`` has it open for reading, and is the caller's to close. ``path`` is for people: another
-    file may be there by now.
+    ``fd`` is open for reading, and the caller has to close it. ``path`` is for people: another file
+    may be there by now.
     """
 
     fd: int
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def opened(self) -> str:
-        """Return a path of the very file that is open, also for programs that we start."""
+        """Return a path of the very file that is open, also valid for programs that we start."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
 
@@ -61,19 +61,20 @@ def write_file(
     at: int | None = None,
     at_most_seconds: float = math.inf,
 ) -> Layout:
-    """Write up to ``size_bytes`` of data that cannot be compressed, for at most ``seconds``.
+    """Write up to ``size_bytes`` of incompressible data, for at most ``seconds``.
 
-    ``at`` is a descriptor of its folder, by which it is made, whatever else may lie at ``path``.
-    The least that is of use may take thrice as long, but not over ``at_most_seconds``: without it
-    there is nothing to read. The file ends where the writing ended: there is no unwritten tail.
-    ``tell`` hears the bytes written so far. OSError where not even ``SMALLEST_BYTES`` had room.
+    ``at`` is a descriptor of its folder, through which it is made, whatever else may be at
+    ``path``. The smallest useful file may take three times as long, but not more than
+    ``at_most_seconds``: without it there is nothing to read. The file ends where the writing ended:
+    there is no unwritten tail. ``tell`` gets the bytes written so far. Raises OSError if there was
+    not even room for ``SMALLEST_BYTES``.
     """
     begun = time.monotonic()
     written = 0
     name = path if at is None else path.name
     with closing_fd(os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=at)) as fd:
         direct = _set_direct(fd, on=True)
-        with mmap.mmap(-1, _CHUNK_BYTES) as chunk:  # a mapping is aligned, as direct I/O wants it
+        with mmap.mmap(-1, _CHUNK_BYTES) as chunk:  # a mapping is aligned, as direct I/O requires
             chunk[:] = os.urandom(_CHUNK_BYTES)
             while written < size_bytes:
                 allowed = seconds if written >= SMALLEST_BYTES else _PATIENCE * seconds
@@ -97,18 +98,18 @@ def write_file(
                     break
                 written += done
                 if not direct:
-                    os.fdatasync(fd)  # else a slow disk would owe seconds of it at the end
+                    os.fdatasync(fd)  # else a slow disk would need seconds for it at the end
                 tell(written)
         written = written // 4096 * 4096
         os.ftruncate(fd, written)
         os.fsync(fd)
-    # Opened anew: some FUSE store a file only once nobody has it open for writing.
+    # Reopened: some FUSE file systems store a file only once nobody has it open for writing.
     fd = os.open(name, FILE_FLAGS, dir_fd=at)
     return _layout(fd, str(path), written)
 
 
 def _piece(written: int, seconds: float, left: float) -> int:
-    """Return how much to write next, by what was written so far in how many seconds."""
+    """Return how much to write next, by the bytes written so far and their seconds."""
     if not written:
         return _FIRST_BYTES
     suffices = int(written / max(seconds, 1e-6) * left) // 4096 * 4096
@@ -116,9 +117,9 @@ def _piece(written: int, seconds: float, left: float) -> int:
 
 
 def open_existing(path: str, multiple_bytes: int) -> Layout:
-    """Open a file that is here, to read it up to a multiple of so many bytes.
+    """Open an existing file, to read it up to a multiple of ``multiple_bytes``.
 
-    OSError where it cannot be read, or where something else, such as a FIFO, is there by now.
+    Raises OSError if it cannot be read, or if something else, such as a FIFO, is there by now.
     """
     fd = os.open(path, FILE_FLAGS)
     with closed_on_error(fd):
@@ -134,13 +135,13 @@ def _layout(fd: int, path: str, size_bytes: int) -> Layout:
 
 
 def has_holes(fd: int, size_bytes: int) -> bool:
-    """Return whether a part of the file is a hole or reserved without data, as far as is told."""
+    """Return whether part of the file is a hole or reserved without data, if the kernel says."""
     held = fiemap.written_bytes(fd)
     return held is not None and held < size_bytes
 
 
 def reads_directly(path: str) -> bool:
-    """Return whether the file can be read past the page cache, by doing it."""
+    """Return whether the file can be read bypassing the page cache, by trying it."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT
     try:
         with closing_fd(open_untouched(path, flags)) as fd, mmap.mmap(-1, 4096) as page:
@@ -156,7 +157,7 @@ def _stamp(chunk: mmap.mmap, offset: int) -> None:
 
 
 def _set_direct(fd: int, *, on: bool) -> bool:
-    """Switch direct I/O of an open file; return whether it is as wished."""
+    """Switch direct I/O for an open file; return whether it is as requested."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     try:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if on else flags & ~os.O_DIRECT)

@@ -1,4 +1,4 @@
-"""What a probe is asked and what it measures; frozen, and free of effects."""
+"""What a probe is asked for and what it measures; frozen, and free of side effects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SEQUENTIAL_BLOCK_BYTES = MIB
 RANDOM_BLOCK_BYTES = 4096
 DEPTHS = (1, 32)
 ENGINE = "libaio"
-# From here on, opening a file costs nothing beside reading it.
+# From this size on, opening a file costs nothing compared with reading it.
 LARGE_BYTES = 16 * MIB
 # Why no files could be made: elsewhere on the storage they can, or wherever there is room.
 NOT_WRITABLE = "nothing can be written here"
 _NO_ROOM = "there is no room to write here"
-# Slower storage than this is taken for one that hangs: what is under way has to arrive in time.
+# Storage slower than this is assumed to hang: what is under way has to arrive in time.
 SLOWEST_BYTES_PER_S = 1_000_000
 # The rates that a requirement, or a doubt, may be about.
 SMALL_FILES = "small files"
@@ -33,7 +33,7 @@ class Target:
     """A path that answers, and what is known of it before anything is measured.
 
     ``fio_seconds`` is what it took to find that out, and to start fio, which may come from a slow
-    disk. It is part of the time that the probe was given.
+    disk. It counts as part of the probe's time.
     """
 
     storage: PathStorage
@@ -45,7 +45,7 @@ class Target:
 class Settings:
     """What a probe may use: its budgets of time and of space, and its readers.
 
-    ``drop_caches`` empties the caches of the whole machine first, which only root can.
+    ``drop_caches`` first empties the caches of the whole machine, which only root can do.
     """
 
     seconds: float = 30
@@ -65,14 +65,14 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the machine did meanwhile: the busy share of its processors (0 to 1), the bytes that its
-    disks really delivered, and the share of periods in which a cgroup's quota of processor time
-    held us up (0 to 1). None is: cannot be seen.
+    """What the machine did meanwhile; None means that it cannot be seen.
 
-    ``written_bytes`` went to the disks, and ``requests`` were served by them, of reads
+    ``cpu_busy`` is the busy share of its processors (0 to 1), ``device_bytes`` what its disks
+    really delivered, and ``throttled`` the share of periods in which a cgroup's processor quota
+    held us up (0 to 1). ``written_bytes`` went to the disks, and these served ``requests`` of reads
     (``read_requests``) and writes, in the ``seconds`` that were counted. ``asked_bytes`` is what
-    our own processes, as far as they have ended, asked of storage: with what the kernel reads ahead
-    for them, and of inodes. ``cpu_own`` is the part of ``cpu_busy`` that was theirs.
+    our own processes, as far as they have ended, requested from storage, including the kernel's
+    read-ahead for them and inodes. ``cpu_own`` is their part of ``cpu_busy``.
     """
 
     cpu_busy: float | None
@@ -88,7 +88,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class FioRun:
-    """One pass of fio: ``pattern`` is read or randread, ``late_bytes_per_s`` of its 2nd half."""
+    """One pass of fio: ``pattern`` is read or randread, ``late_bytes_per_s`` is of its 2nd half."""
 
     pattern: str
     block_bytes: int
@@ -103,7 +103,7 @@ class FioRun:
 
     @property
     def words(self) -> str:
-        """Return what the pass is called."""
+        """Return the name of the pass."""
         return f"fio ({self.pattern}, depth {self.depth})"
 
     @property
@@ -114,10 +114,10 @@ class FioRun:
 
 @dataclass(frozen=True, slots=True)
 class Fewer:
-    """A pass with fewer reads at a time than were wanted, or none: the time would not suffice.
+    """A pass with fewer reads at a time than were wanted, or none, because time would not suffice.
 
-    ``of`` is the rate that it is about, ``used`` how many there were in the end, None where the
-    pass was left out, ``message`` a sentence without its end.
+    ``of`` is the rate that it is about, ``used`` how many there were in the end, None if the pass
+    was left out, ``message`` a sentence without its end.
     """
 
     of: str
@@ -130,10 +130,10 @@ class Fewer:
 class SmallRun:
     """One pass over whole files: opened, read to the end and closed, in shuffled order.
 
-    ``read_bytes`` are of large files that were begun, too, ``again_bytes`` were read once more, to
-    see whether the rate lasts. ``early_files_per_s`` is what the first came at, where later ones,
-    which rates and latency are of then, came more slowly. ``line`` are the seconds per file and per
-    byte of single ones, of up to ``largest_bytes``.
+    ``read_bytes`` include those of large files that were only begun, ``again_bytes`` were read once
+    more, to see whether the rate lasts. ``early_files_per_s`` is the rate of the first files if
+    later ones came more slowly; then the rates and the latency are those of the later ones.
+    ``line`` are the seconds per file and per byte of single files, of up to ``largest_bytes``.
     """
 
     readers: int
@@ -151,7 +151,7 @@ class SmallRun:
 
     @property
     def words(self) -> str:
-        """Return what the pass is called."""
+        """Return the name of the pass."""
         return f"small files ({self.readers} at a time)"
 
     @property
@@ -166,11 +166,11 @@ class SmallFiles:
 
     ``source`` is dataset or made. ``cached_share`` is the share of their pages that was in memory
     when the cold passes began, ``metadata_cold`` whether their inodes may have been read from the
-    device; None is: cannot be seen. ``seconds_per_file`` and ``seconds_per_byte`` are the line
-    through the times of single files of the cold pass by one reader. ``unreadable`` and ``empty``
-    files are in none of the figures; ``fault`` is what failing storage said of one. ``fewer`` is
-    about the pass by several readers. ``stays_in_memory`` is whether files that were just read were
-    found in the page cache; None where that was not looked at.
+    device; None means that it cannot be seen. ``seconds_per_file`` and ``seconds_per_byte`` are the
+    line through the times of single files of the cold pass by one reader. ``unreadable`` and
+    ``empty`` files are in none of the figures; ``fault`` is the error of failing storage for one of
+    them. ``fewer`` is about the pass by several readers. ``stays_in_memory`` says whether files
+    that were just read were found in the page cache; None if nobody looked.
     """
 
     source: str
@@ -196,12 +196,12 @@ class SmallFiles:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """The files under the path: ``complete`` where all were counted within the budget.
+    """The files under the path; ``complete`` if all were counted within the time limit.
 
-    ``size_bytes`` is None where not all sizes were read; the mean of those read stands in then.
+    ``size_bytes`` is None if not all sizes were read; then the mean of those read is used.
     ``hole_bytes`` of it are holes, as far as the file system tells. Symbolic ``links`` were not
-    followed; folders in which something else is mounted (``mounts``),
-    and those that could not be listed (``closed``), were not looked into.
+    followed; folders in which something else is mounted (``mounts``), and those that could not be
+    listed (``closed``), were not looked into.
     """
 
     files: int
@@ -214,12 +214,12 @@ class DataSet:
 
     @property
     def hole_share(self) -> float:
-        """Return which share of its bytes are holes."""
+        """Return the share of its bytes that are holes."""
         return self.hole_bytes / self.size_bytes if self.size_bytes else 0.0
 
     @property
     def large_files(self) -> bool:
-        """Return whether its files are known to be far beyond any small file: shards."""
+        """Return whether its files are known to be far larger than any small file: shards."""
         if not self.files or self.size_bytes is None:
             return False
         return self.size_bytes / self.files >= LARGE_BYTES
@@ -227,16 +227,16 @@ class DataSet:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything that was read and measured; the verdict is drawn from it by pure code.
+    """Everything that was read and measured; pure code draws the verdict from it.
 
-    ``file_source`` is made, or existing where no test file could be made; ``file_note`` says why.
-    ``folder_note`` says that the folder with the files that were made could not be removed, or that
-    somebody moved it; None where neither is so.
-    ``file_cached_share`` is the share of the file that stayed in memory, None where nobody asked.
-    ``fio_note`` says that a pass did not end, None where all did; ``fio_fewer`` which passes were
-    made in part or not at all. ``dataset_note`` says why the data set itself could not be read,
-    None where it could. ``compressed``: some of the files that were here before are kept
-    compressed, or may be. ``read_limits`` are those of cgroups on what the path sits on.
+    ``file_source`` is made, or existing if no test file could be made; ``file_note`` says why.
+    ``folder_note`` says that the folder with the test files could not be removed, or that somebody
+    moved it; None if neither happened. ``file_cached_share`` is the share of the file that stayed
+    in memory, None if nobody looked. ``fio_note`` says that a pass did not end, None if all did;
+    ``fio_fewer`` which passes were made in part or not at all. ``dataset_note`` says why the data
+    set itself could not be read, None if it could. ``compressed``: some of the files that were here
+    before are stored compressed, or may be. ``read_limits`` are those of cgroups on the devices of
+    the path.
     """
 
     storage: PathStorage
@@ -270,7 +270,7 @@ class Measured:
         return self.fio_fewer if small is None else (*self.fio_fewer, small)
 
     def run(self, pattern: str, depth: int) -> FioRun | None:
-        """Return the pass of fio of this kind, None where it was not made."""
+        """Return fio's pass of this kind, None if it was not made."""
         for run in self.fio:
             if (run.pattern, run.depth) == (pattern, depth):
                 return run
@@ -290,6 +290,6 @@ class Measured:
 
 
 def no_folder(error: OSError) -> str:
-    """Return why nothing is written below the path, by what making a folder there failed with."""
+    """Return why nothing is written below the path, by the error of making a folder there."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{_NO_ROOM if full else NOT_WRITABLE} ({error.strerror})"

@@ -1,4 +1,4 @@
-"""What is required of the storage: a number of one's own, or a known training's."""
+"""What is required of the storage: a number from the user, or a known training's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hostprep.errors import UsageError
 from hostprep.probing.judgement import Need
 from hostprep.units import parse_size
 
-# Beyond these what is measured is infinitely more, or less, and JSON has no word for that.
+# Beyond these a measured rate would be infinitely more or less, which JSON cannot express.
 _LEAST_RATE, _MOST_RATE = 1e-100, 1e100
 _MLPERF = "MLPerf Storage (mlcommons/storage), batch x sample / computation time of its configs"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A training's appetite at full rate, of one accelerator."""
+    """The demand of a training at full rate, per accelerator."""
 
     name: str
     sample_bytes: int
@@ -70,7 +70,7 @@ def parse_need(text: str) -> Need:
 
 
 def profile_need(name: str) -> Need:
-    """Return the requirement of the profile ``name``; raise ``UsageError`` that lists them."""
+    """Return the requirement of the profile ``name``; ``UsageError`` with all names for another."""
     profile = PROFILES.get(name.lower())
     if profile is None:
         raise UsageError(f"there is no profile {name!r}.", "known: " + ", ".join(sorted(PROFILES)))

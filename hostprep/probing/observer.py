@@ -1,4 +1,4 @@
-"""Who is told how far a probe is."""
+"""The interface through which a probe reports its progress."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Observer(Protocol):
-    """Who is told how far the probe is."""
+    """Is told how far the probe is."""
 
     def phase(self, name: str, seconds: float) -> None:
         """Begin a phase that takes about ``seconds``."""
 
     def progress(self, text: str) -> None:
-        """Say what the phase measures right now."""
+        """Say what the phase currently measures."""
 
 
 class Silent:

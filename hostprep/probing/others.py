@@ -1,4 +1,4 @@
-"""What other programs read and wrote on the disks while they were measured. Pure."""
+"""What other programs read and wrote on the disks during a measurement. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hostprep.probing.model import RANDOM_READS, Load, Measured
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.units import KIB, format_number, format_rate
 
-# Of the most that the disks were seen to do: others that take less hardly hold anybody up.
+# Share of the most that the disks were seen to do: others that take less hardly matter.
 _TAKEN_AT_MOST = 0.25
-# Here the reads of a process are those that its disks serve. Others read whole records, check sums
-# or copies by threads of the kernel, which looks like somebody else.
+# On these the reads of a process are those that the disks serve. Others read whole records,
+# checksums or copies in kernel threads, which look like other programs.
 PLAIN = frozenset({"ext2", "ext3", "ext4", "xfs"})
 _PLAIN_DEVICES = frozenset({"disk", "part", "crypt", "lvm", "multipath", "raid"})
-# What a program that comes from the disk itself is read in, at least.
+# Programs that are loaded from the disk itself are read in at least this much.
 _LOADED_IN_BYTES = 16 * KIB
-# Elsewhere nobody knows whose reads they are; but nothing reads a large file, or a small one with
-# what belongs to it, so many times over. Of single blocks it may.
+# On others nobody knows whose reads they are; but nothing reads a large file, or a small one with
+# its metadata, this many times over. For single blocks that is possible.
 _TIMES_AT_MOST, _BESIDE_A_FILE_BYTES = 4, 64 * KIB
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One pass: what was read by it, and what the disks did in its time."""
+    """One pass: what it read, and what the disks did meanwhile."""
 
     what: str
     of: str
@@ -38,35 +38,35 @@ class _Pass:
 
     @property
     def bytes_per_s(self) -> float:
-        """What the disks read and wrote a second, for whomever."""
+        """What the disks read and wrote a second, for anybody."""
         return ((self.load.device_bytes or 0) + (self.load.written_bytes or 0)) / self.seconds
 
     @property
     def requests_per_s(self) -> float:
-        """The requests that the disks served a second, for whomever."""
+        """The requests that the disks served a second, for anybody."""
         return (self.load.requests or 0) / self.seconds
 
     @property
     def others_bytes_per_s(self) -> float:
-        """What of it was not for this pass."""
+        """The part that was not for this pass."""
         own = max(self.own_bytes, self.load.asked_bytes or 0)
         read = max(0, (self.load.device_bytes or 0) - own)
         return (read + (self.load.written_bytes or 0)) / self.seconds
 
     @property
     def others_requests_per_s(self) -> float:
-        """How many of the requests were not for this pass; none where nobody can tell."""
+        """How many of the requests were not for this pass; none if nobody can tell."""
         if self.own_requests is None:
             return 0.0
         return max(0.0, (self.load.requests or 0) - self.own_requests) / self.seconds
 
 
 def held_up_by_others(measured: Measured) -> Iterator[Reason]:
-    """Yield of each pass what others took of the disks, where it is much of what these can do.
+    """Yield for each pass what others took of the disks, if it is much of what these can do.
 
-    Only where it can be told: with disks that count, of a file system that reads for the process
-    that asks, and without a loop device, whose file is read by the kernel, or a cache. Of others
-    only reads that are many times ours.
+    Only if that can be told: with disks that count, on a file system that reads on behalf of the
+    requesting process, and without a loop device, whose file the kernel reads, or a cache. On other
+    file systems only if the reads are many times ours.
     """
     storage = measured.storage
     plain = storage.fstype in PLAIN and {each.kind for each in storage.devices} <= _PLAIN_DEVICES
@@ -89,7 +89,7 @@ def held_up_by_others(measured: Measured) -> Iterator[Reason]:
 
 
 def _widely(one: _Pass) -> _Pass:
-    """Return the pass with all that may have been for it, as far as bytes read go."""
+    """Return the pass with all reads that may have been for it, counted in bytes."""
     own_bytes = _TIMES_AT_MOST * (one.own_bytes + one.files * _BESIDE_A_FILE_BYTES)
     return replace(one, own_bytes=own_bytes, load=replace(one.load, written_bytes=0))
 
@@ -101,7 +101,7 @@ def _passes(measured: Measured) -> Iterator[_Pass]:
             continue
         own = None
         if random:
-            # One of 4 KiB is one request of the disk; larger ones are split, nobody knows how.
+            # One of 4 KiB is one request to the disk; larger ones are split, nobody knows how.
             loaded = max(0, (load.asked_bytes or 0) - run.read_bytes)
             own = run.read_bytes / run.block_bytes + loaded / _LOADED_IN_BYTES
         yield _Pass(run.words, run.of, run.read_bytes, own, load, load.seconds)

@@ -11,11 +11,11 @@ from math import inf, sqrt
 from hostprep.dataclass import dataclass
 from hostprep.probing.model import Latency
 
-# A limit that was not asked of for a while lets the first through at once: Linux's own what it
-# allows in a tenth of a second. What comes after this share of a pass is without that.
+# A limit that was unused for a while lets the first requests through at once: Linux's own lets
+# through what it allows in a tenth of a second. After this share of a pass that no longer matters.
 _EARLY_SHARE = 1 / 3
-# A rate lasts where what comes later is no slower than this share of it, or by mere chance: by the
-# standard deviation of a count, at most.
+# A rate lasts if the later one is no lower than this share of it, or lower only by chance: at most
+# by the standard deviation of a count.
 _LASTS_FROM = 0.9
 
 
@@ -24,13 +24,13 @@ class Pass:
     """What all readers did: seconds and bytes of every file, and their rates added up.
 
     ``names`` are the files that were read, in the order of ``seconds`` and ``sizes``. The rates are
-    those of the time when all readers were at work. ``empty`` files are no part of anything: to
-    open one is no reading, and many would make any storage look fast. A large file that the time
-    did not suffice for is in the rates, by the share that was read, and in ``cut_bytes``.
+    those of the time when all readers were at work. ``empty`` files are not counted anywhere:
+    opening one is not reading, and many would make any storage look fast. A large file for which
+    time did not suffice is in the rates, by the share that was read, and in ``cut_bytes``.
 
-    ``again_bytes`` are of files that were read once more. ``early_files_per_s`` is None where the
-    rate lasted; else it is what the files came at first, the rates are what they came at later, and
-    ``later_seconds`` what each of these took. ``fault`` is what failing storage said of a file.
+    ``again_bytes`` are of files that were read once more. ``early_files_per_s`` is None if the rate
+    lasted; else it is the early rate of files, the rates are the later ones, and ``later_seconds``
+    what each of the later files took. ``fault`` is the error of failing storage for a file.
     """
 
     names: tuple[str, ...]
@@ -52,10 +52,10 @@ class Pass:
 class Told:
     """What one reader did with its share of the names; a file has the same place in four lists.
 
-    ``ends`` are counted from the common beginning, without what is no reading; ``indices`` are
-    places in the share. The ``first`` so many were read for the first time. ``cut`` is a file that
-    the time did not suffice for: when, how many bytes, which share of it. ``through``: it came to
-    the end of its names before the time was over, and read none again.
+    ``ends`` are counted from the common beginning, without time that is not reading; ``indices``
+    are places in the share. The first ``first`` of them were read for the first time. ``cut`` is a
+    file for which time did not suffice: when, how many bytes, which share of it. ``through``: it
+    reached the end of its names before the time was over, and read none again.
     """
 
     seconds: array[float]
@@ -71,12 +71,12 @@ class Told:
 
 
 def together(shares: list[Sequence[str]], results: list[Told]) -> Pass:
-    """Return the pass of readers, each of which had its share of the names."""
+    """Return the pass of several readers, each with its share of the names."""
     names: list[str] = []
     seconds, sizes = array("d"), array("q")
     files_per_s = bytes_per_s = wall = 0.0
     again_bytes = cut_bytes = 0
-    # From the first reader's end on, the others have the machine to themselves.
+    # Once the first reader has ended, the others have the machine to themselves.
     alone_from = min(
         (one.ends[one.first - 1] for one in results if one.through and one.first), default=inf
     )
@@ -104,10 +104,10 @@ def together(shares: list[Sequence[str]], results: list[Told]) -> Pass:
 
 
 def lasting(done: Pass, results: list[Told]) -> Pass:
-    """Return the pass with the rates that last, where it began by faster ones.
+    """Return the pass with the rates that last, if it began with faster ones.
 
-    They are taken from one file's end to another's: a limit has them come in bunches. And they must
-    be the lower by files as well as by bytes, for files are of different sizes.
+    They are measured from one file's end to another's, because a limit makes files come in bunches.
+    And they must be lower both in files and in bytes, because files differ in size.
     """
     ended = [one.ends[-1] for one in results if one.ends]
     begin, end = _EARLY_SHARE * max(ended, default=0.0), min(ended, default=0.0)
@@ -149,7 +149,7 @@ def percentiles(seconds: Sequence[float]) -> Latency:
 def line_through(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
     """Return seconds per file and per byte: least squares, the slope never below zero.
 
-    Where all files have the same size, everything is per file.
+    If all files have the same size, everything is per file.
     """
     count = len(sizes)
     mean_size, mean_seconds = sum(sizes) / count, sum(seconds) / count

@@ -1,9 +1,9 @@
-"""The passes of fio over one file: which there is time for, how deep, and in which order.
+"""fio's passes over one file: which of them there is time for, at what depth, in which order.
 
-A pass ends when all that it has asked for has arrived: 32 requests to storage that answers 8 a
-second take 4 s beyond its time, and nothing calls them off, not even killing fio. So those that
-read one at a time come first, and tell how many at a time there is time for; the first of them is
-the one whose requests are the smallest.
+A pass ends when all that it has requested has arrived: 32 requests to storage that answers 8 a
+second take 4 s beyond its time, and nothing cancels them, not even killing fio. So the passes that
+read one at a time come first, and show how many at a time there is time for; the first of them is
+the one with the smallest requests.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from hostprep.probing.timing import CAUTION, LATE_SECONDS, only
 from hostprep.units import format_bytes, format_number, format_seconds
 
 LEAST_SECONDS = 0.3
-START_SECONDS = 0.45  # what fio takes beside its reading
+START_SECONDS = 0.45  # what fio takes besides its reading
 _LEAST_DEPTH = 4
-# How much later than it should a pass may end before it is given up.
+# How late a pass may end before it is given up.
 _PATIENCE_SECONDS = 2.0
 _KINDS = (
     ("randread", RANDOM_BLOCK_BYTES, RANDOM_READS),
@@ -63,7 +63,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What all passes measured; ``note`` says that one did not end, which was the last then."""
+    """What all passes measured; ``note`` says that one did not end, which was then the last."""
 
     runs: tuple[FioRun, ...]
     note: str | None
@@ -74,10 +74,10 @@ WANTED = tuple(Pass(*kind, depth) for depth in DEPTHS for kind in _KINDS)
 
 
 def arriving(depth: int, single: FioRun | None) -> float:
-    """Return the seconds until ``depth`` requests have arrived, by the pass that made one a time.
+    """Return the seconds until ``depth`` requests have arrived, by the pass with one at a time.
 
-    As if storage answered one after the other: of what else it can do nothing is known yet. 0 where
-    that pass was not made.
+    As if storage answered one after the other: nothing else is known of it yet. 0 if that pass was
+    not made.
     """
     if single is None:
         return 0.0
@@ -90,8 +90,8 @@ def arriving(depth: int, single: FioRun | None) -> float:
 def allowance(left: float, later: Sequence[float]) -> float:
     """Return how much of the ``left`` seconds a pass may take.
 
-    ``later`` is what the passes after it would like to take. What they need not is this one's; but
-    it has an equal share at least.
+    ``later`` is what the passes after it would like to take. What these do not need is available to
+    this one; it has at least an equal share.
     """
     return max(left / (1 + len(later)), left - sum(later))
 
@@ -99,7 +99,7 @@ def allowance(left: float, later: Sequence[float]) -> float:
 def plan(
     depth: int, single: FioRun | None, left: float, most: float, later: Sequence[float]
 ) -> Planned | None:
-    """Return how to make a pass in the ``left`` seconds, None where it is to be left out.
+    """Return how to make a pass in the ``left`` seconds, None if it is to be left out.
 
     It reads for ``most`` at most; ``later`` as in ``allowance``.
     """
@@ -118,7 +118,7 @@ def plan(
 
 
 class Passes:
-    """Makes the passes over one file; ``left`` tells how much time there is for them."""
+    """Makes the passes over one file; ``left`` returns how much time there is for them."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Passes:
         return Read(tuple(_in_order(runs)), note, tuple(fewer))
 
     def _can(self, wanted: Pass, left: float) -> bool:
-        """Return whether a later pass could be made, as far as is known, were it the next."""
+        """Return whether a later pass could be made, as far as is known, if it were the next."""
         single = self._single.get(wanted.pattern)
         return plan(wanted.depth, single, left, LEAST_SECONDS, ()) is not None
 
@@ -206,7 +206,7 @@ class Passes:
 def _fewer(
     wanted: Pass, depth: int | None, single: FioRun | None, left: float, allowed: float
 ) -> Fewer:
-    """Return what to say of a pass that is made in part, or not at all."""
+    """Return the note on a pass that is made in part, or not at all."""
     if wanted.depth == 1 or single is None:
         message = f"{wanted.of}, {wanted.depth} at a time, were left out: {only(left)}"
         return Fewer(wanted.of, wanted.depth, None, message)
@@ -220,6 +220,6 @@ def _fewer(
 
 
 def _in_order(runs: Sequence[FioRun]) -> Iterator[FioRun]:
-    """Yield the runs as people read them: of each pattern the shallow one, then the deep one."""
+    """Yield the runs in display order: of each pattern the shallow one, then the deep one."""
     for pattern, _, _ in reversed(_KINDS):
         yield from (run for run in runs if run.pattern == pattern)

@@ -48,15 +48,15 @@ from hostprep.units import MIB, format_bytes, format_rate
 _FREE_SHARE = 0.5
 _MEMORY_SHARE = 0.25
 MADE_SHARE = 0.25
-# Shares of the time: what is not used goes to nobody, so that a fast disk is done early.
+# Shares of the time; what a phase leaves is not passed on, so that a fast disk is done early.
 _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
     0.08, 0.07, 0.05, 0.12, 0.12, 0.015, 0.14, 0.03, 0.10,
 )  # fmt: skip
-_WARM_STEPS = 4  # that take so long each
-# To start fio, and to read by it for a moment, takes what it takes: with little time for all, what
-# comes before it is the shorter. The rest is for what no phase has, such as removing files.
+_WARM_STEPS = 4  # each of which takes that long
+# Starting fio, and reading with it for a moment, takes a fixed time: if there is little time in
+# all, the phases before it get less. The rest is for what is in no phase, such as removing files.
 _FIO_SECONDS = len(WANTED) * (START_SECONDS + LEAST_SECONDS)
-_FIO_LEAST_SECONDS = _FIO_SECONDS / len(DEPTHS)  # without those that ask for many at a time
+_FIO_LEAST_SECONDS = _FIO_SECONDS / len(DEPTHS)  # without the passes that ask for many at a time
 _FIXED_SECONDS = _FIO_SECONDS + 0.6
 _ELASTIC = _ONE + _SEVERAL + _WARM_STEPS * _WARM + _LAYOUT
 _LEAST_HEALTH_SECONDS, _MOST_HEALTH_SECONDS = 0.5, 5.0
@@ -71,13 +71,13 @@ class Phases:
         self.storage = to.storage
         self.path = to.storage.path
         self.fio_version = to.fio_version
-        # What makes the files cold takes the programs out of the cache, too: fio comes anew each
-        # time, and with its engine.
+        # What makes the files cold also evicts programs from the cache: fio is loaded anew each
+        # time, together with its engine.
         self.fio_seconds = 2 * to.fio_seconds
         self.settings = settings
         self.observer = observer
         self.clock = Clock(settings.seconds, to.fio_seconds, fixed=_FIXED_SECONDS, elastic=_ELASTIC)
-        # Over a disk of RAM there is a page cache still, and what is compressed there comes slowly.
+        # Over a RAM disk there is still a page cache, and compressed data comes slowly there.
         self.in_memory = to.storage.storage_class is StorageClass.RAM and not to.storage.devices
         self.disks = counted_disks(to.storage)
         self.mount_points = [mount.target for mount in read_mounts()]
@@ -102,7 +102,7 @@ class Phases:
             read = self.read_file(file, direct) if file else Read((), None, ())
         here = [file.path] if file is not None and source == "existing" else []
         here += found.sample[:_ASKED_FILES]
-        # Asked only where disks count what they deliver: nowhere else is it held against that.
+        # Checked only if disks count what they deliver: it matters only in comparison with that.
         compressed = bool(self.disks) and kept_compressed(
             self.storage.fstype, here, self.clock.part(_SIZES)
         )
@@ -139,10 +139,10 @@ class Phases:
     def measure_small(
         self, found: Found, folder: OwnFolder | None, note: str | None
     ) -> tuple[SmallFiles | None, str | None, str | None]:
-        """Read the data set's small files or, where few of these can be, some that are made.
+        """Read the data set's small files or, if it has few that can be read, some that are made.
 
-        Return what they gave, or why nothing did, and why the data set's could not be read.
-        ``note`` says why there is no ``folder`` to make some in.
+        Return the result, or why there is none, and why the data set's could not be read. ``note``
+        says why there is no ``folder`` to make some in.
         """
         has_data = found.files >= small_files.FEWEST_FILES
         small, dataset_note = None, None
@@ -156,19 +156,19 @@ class Phases:
         shards = small is not None and small.mean_bytes >= LARGE_BYTES
         if folder is not None:
             made, made_note = self.make_and_read_small(folder)
-            # Few of either: it is the storage that is slow, not the files that are large.
+            # Few of either: then the storage is slow, and not the files too large.
             if small is None or shards or not _too_few(made):
                 return made, made_note, dataset_note
             return small, None, dataset_note
         if dataset_note:
             why = "the files here cannot be read"
-        # Of a few shards sequential reads tell more.
+        # For a few shards sequential reads say more.
         return None if shards else small, f"{why}, and {note}", dataset_note
 
     def find_large(
         self, found: Found, folder: OwnFolder | None, note: str | None
     ) -> tuple[Layout | None, str | None, str | None]:
-        """Return a file for fio, made here or existing, which it is, and why none was made."""
+        """Return a file for fio, made here or existing, which of both, and why none was made."""
         if folder is not None:
             file, note = self.lay_out(folder)
             if file is not None:
@@ -180,7 +180,7 @@ class Phases:
         return file, "existing", note
 
     def count_on(self, found: Found) -> Found:
-        """Count again with the time that is left, where it did not suffice at first."""
+        """Count again with the time that is left, if it did not suffice at first."""
         left = self.clock.left(self.clock.part(_SIZES))
         if found.complete or left <= self.clock.part(_SCAN):
             return found
@@ -188,7 +188,7 @@ class Phases:
         return self.count(left)
 
     def count(self, seconds: float) -> Found:
-        """Count the files for at most so long, and tell of it: that may be all of the time."""
+        """Count the files for at most ``seconds``, with progress: that may be all of the time."""
         return scan(
             self.path,
             seconds,
@@ -197,10 +197,10 @@ class Phases:
         )
 
     def make_and_read_small(self, folder: OwnFolder) -> tuple[SmallFiles | None, str | None]:
-        """Make small files and read them; None with the reason where that cannot be."""
+        """Make small files and read them; None with the reason if that is impossible."""
         seconds = self.clock.part(_MAKE, keep=self.for_large())
         self.observer.phase("making small files", seconds)
-        # They go at once: they may have taken the last inodes, and their room is the large file's.
+        # Removed at once: they may have used the last inodes, and the large file needs their room.
         with ExitStack() as stack:
             try:
                 place = stack.enter_context(folder.inner("small"))
@@ -215,7 +215,7 @@ class Phases:
     def read_small(
         self, names: Sequence[str], source: str, at: int | None = None
     ) -> SmallFiles | None:
-        """Read small files, cold and warm; ``at`` is open, and the folder that they begin at."""
+        """Read small files, cold and warm; ``at`` is the open folder that has them."""
         warm = self.clock.part(_WARM, elastic=True)
         after = self.for_large() + _WARM_STEPS * warm
         budget = small_files.Budget(
@@ -240,11 +240,11 @@ class Phases:
         )
 
     def for_large(self) -> float:
-        """Return the seconds that are kept for the large file, and for what comes after it."""
+        """Return the seconds reserved for the large file, and for what comes after it."""
         return self.clock.part(_LAYOUT, elastic=True) + _FIO_SECONDS + self.clock.part(_SIZES)
 
     def lay_out(self, folder: OwnFolder) -> tuple[Layout | None, str | None]:
-        """Write the test file; None with the reason where that cannot be."""
+        """Write the test file; None with the reason if that is impossible."""
         after = _FIO_LEAST_SECONDS + self.clock.part(_SIZES)
         seconds = self.clock.part(_LAYOUT, elastic=True, keep=after)
         allowed = room(self.storage, self.settings)
@@ -271,10 +271,10 @@ class Phases:
         return file, None
 
     def stays_in_memory(self, path: str) -> float | None:
-        """Return the share of a file of an overlay that cannot be taken out of memory.
+        """Return the share of an overlay's file that cannot be evicted from memory.
 
-        Direct reads come from memory, too, where the layer that holds the file is a tmpfs. Where
-        disks count what they deliver, and on a server, residency says nothing of direct reads.
+        If the layer that holds the file is a tmpfs, direct reads come from memory, too. If disks
+        count what they deliver, and on a server, residency says nothing about direct reads.
         """
         if self.storage.storage_class is not StorageClass.OVERLAY:
             return None
@@ -282,7 +282,7 @@ class Phases:
         return page_cache.resident_share([path])
 
     def existing(self, found: Found) -> Layout | None:
-        """Return the largest file that is here, to be read only; None where all are small."""
+        """Return the largest existing file, only to be read; None if all are small."""
         name = largest(found, self.clock.part(_SIZES), at_least_bytes=SMALLEST_BYTES)
         if name is None:
             return None
@@ -331,7 +331,7 @@ def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:
 
 
 def health_of(storage: PathStorage, clock: Clock) -> tuple[tuple[str, Health], ...]:
-    """Return the SMART of the disks that have it and let it be read, in the time that is left."""
+    """Return the SMART data of the disks that let it be read, in the time that is left."""
     read = []
     for name in disks_with_health(storage):
         seconds = min(_MOST_HEALTH_SECONDS, max(_LEAST_HEALTH_SECONDS, clock.left()))
@@ -341,7 +341,7 @@ def health_of(storage: PathStorage, clock: Clock) -> tuple[tuple[str, Health], .
 
 
 def disks_with_health(storage: PathStorage) -> list[str]:
-    """Return the disks that are asked for their SMART values, which only root can do."""
+    """Return the disks to ask for their SMART values, which only root can do."""
     if os.geteuid() != 0:
         return []
     return [disk.name for disk in storage.disks if disk.transport in _SMART and not disk.virtual]

@@ -1,4 +1,4 @@
-"""One probe of one path, in a child process that can be left where the storage hangs."""
+"""One probe of one path, in a child process that can be left behind if the storage hangs."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from hostprep.system.forking import NoProcess
 
 LEAST_SECONDS = 5.0
 MOST_SECONDS = 3600.0
-# The longest that a step which tells nothing may take, beside a tenth of all the time: a file that
-# was just written may have to be brought to a slow disk first.
+# The longest time that a step without progress reports may take, besides a tenth of the whole time:
+# a file that was just written may first have to reach a slow disk.
 _SILENCE_SECONDS = 60.0
-# What waits for the one that measures comes to its turn sooner, however busy the machine is.
+# The parent, which only waits, gets its turn sooner than this, however busy the machine is: a
+# longer gap means that it was stopped.
 _HALT_SECONDS = 2.0
-# To remove what a killed one left behind: on storage that hangs it stays.
+# For removing what a killed run left behind: on storage that hangs it stays.
 _TIDYING_SECONDS = 10.0
 
 
 def target(path: str, seconds: float | None = None) -> Target:
-    """Look at ``path`` and at fio. Raises what is wrong with either; nothing hangs.
+    """Check ``path`` and fio. Raises what is wrong with either; nothing hangs.
 
-    ``seconds`` is the time that the probe is given: half of the least is left of it for measuring,
-    or ``FioNotLoaded`` is raised.
+    ``seconds`` is the time that the probe is given: at least half of the minimum must be left of it
+    for measuring, otherwise ``FioNotLoaded`` is raised.
     """
     absolute = os.path.abspath(path)
     began = time.monotonic()
@@ -60,7 +61,7 @@ def target(path: str, seconds: float | None = None) -> Target:
 
 
 def refuse_odd(settings: Settings) -> None:
-    """Raise ``UsageError`` where nobody can measure for so long."""
+    """Raise ``UsageError`` if nobody can measure for that long."""
     if not math.isfinite(settings.seconds):
         raise UsageError(
             f"--seconds {settings.seconds:g} is no time to measure for.",
@@ -79,8 +80,8 @@ def refuse_odd(settings: Settings) -> None:
 def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
     """Measure. Nothing that exists is written to, and nothing of ours remains.
 
-    Raises ``HostprepError`` where fio or a reader fails, ``NoAnswer`` where the storage stops
-    answering: a child process is at work there.
+    Raises ``HostprepError`` if fio or a reader fails, ``NoAnswer`` if the storage stops answering:
+    a child process does the work.
     """
     refuse_odd(settings)
     if settings.drop_caches:
@@ -112,7 +113,7 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
 
 
 def _killed(path: str) -> HostprepError:
-    """Remove what the process that measured has left, and return what to say of its end."""
+    """Remove what the measuring process has left, and return the error for its end."""
 
     def tidy() -> list[str]:
         return [str(each) for each in (Path(path), MEMORY_FOLDER) if not remove_left(each)]
@@ -130,10 +131,10 @@ def _killed(path: str) -> HostprepError:
 
 
 def _measured(to: Target, settings: Settings, relay: _Relay) -> Measured:
-    """Go through the phases; ``Inconclusive`` where the path leads elsewhere in the end.
+    """Go through the phases; raise ``Inconclusive`` if the path leads elsewhere at the end.
 
-    What a part of them measured was another file system then, or none. So it is where the probe was
-    stopped meanwhile: the time went on.
+    Then some of them measured another file system, or none. The same if the probe was stopped
+    meanwhile, because time went on.
     """
     signal.signal(signal.SIGCONT, relay.note_stop)
     path = to.storage.path
@@ -163,7 +164,7 @@ def _refuse_another(path: str, device: int) -> None:
 
 
 def _broken_off(path: str, error: OSError) -> HostprepError:
-    """Return what to say where the storage, or a limit, failed the probe half-way."""
+    """Return the error for a probe that the storage, or a limit, broke off half-way."""
     words = f"{path} could not be measured to the end: {error.strerror or error}."
     if error.errno in SERVER_GONE:
         return NoAnswer(words, "is the device, or the server, still there? see `dmesg`")
@@ -171,9 +172,9 @@ def _broken_off(path: str, error: OSError) -> HostprepError:
 
 
 class _Relay:
-    """An observer in the process that measures: sends on what it is told.
+    """An observer in the measuring process: sends on what it is told.
 
-    It also notes that this process was stopped, and ends the probe as soon as it is told something.
+    It also notes that this process was stopped, and then ends the probe at the next report.
     """
 
     def __init__(self, tell: Callable[[Any], None]) -> None:

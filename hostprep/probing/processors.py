@@ -1,4 +1,4 @@
-"""Passes in which processors could do no more: the storage gives this rate at least. Pure."""
+"""Passes in which processors could do no more: the storage gives at least this rate. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hostprep.probing.judgement import Reason
 from hostprep.probing.model import FioRun, Load, Measured, SmallRun
 from hostprep.probing.rates import CPU_FULL_AT_LEAST, CPU_SATURATED, CPU_THROTTLED
 
-# Of the periods of a quota: fewer cost less than what a requirement is forgiven.
+# Share of a quota's periods: fewer cost less than the tolerance of a requirement.
 _THROTTLED_AT_MOST = 0.1
-# Of the processors; and how long a pass is of which their ticks, of 10 ms each, tell.
+# Share of the processors; and how long a pass must be for their ticks, of 10 ms, to tell.
 _OTHERS_AT_MOST, _COUNTED_SECONDS = 0.25, 0.25
 
 
@@ -24,7 +24,7 @@ def held_back(run: FioRun | SmallRun) -> Iterator[Reason]:
 
 
 def held_back_in_memory(measured: Measured) -> Iterator[Reason]:
-    """Yield the same of memory, where readers keep processors busy in any case: what others had."""
+    """Yield the same for memory, where readers always keep processors busy: what others used."""
     runs: list[FioRun | SmallRun] = [*measured.fio]
     runs += measured.small.cold if measured.small is not None else ()
     for run in runs:
@@ -37,7 +37,7 @@ def held_back_in_memory(measured: Measured) -> Iterator[Reason]:
 def others_had(load: Load) -> float | None:
     """Return the share that others had of processors that could do no more.
 
-    None where it is little, or where nobody can tell whose they were.
+    None if it is small, or if nobody can tell whose it was.
     """
     if load.cpu_busy is None or load.cpu_own is None or load.seconds is None:
         return None

@@ -1,4 +1,4 @@
-"""A requirement against measured rates, whether just measured or kept. Pure."""
+"""A requirement compared with measured rates, whether just measured or stored. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hostprep.probing.model import LARGE_BYTES, SEQUENTIAL_READS, SMALL_FILES, D
 
 # MLPerf Storage passes at an accelerator utilisation of 0.90.
 PASS_SHARE = 0.9
-# Of their time: processors that are as busy as this hold back what is measured.
+# Share of their time: processors this busy hold back what is measured.
 CPU_FULL_AT_LEAST = 0.95
-# Doubts that can only have made a rate too low.
+# Doubts that can only mean that a rate is too low.
 CPU_SATURATED, CPU_THROTTLED, READ_LIMITED = "cpu_saturated", "cpu_throttled", "read_limited"
 TOO_LITTLE_TIME, DISK_BUSY = "too_little_time", "disk_busy"
 _LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, READ_LIMITED, TOO_LITTLE_TIME, DISK_BUSY})
-# And one that can only have made it too high.
+# And one that can only mean that it is too high.
 SLOWED = "slowed_down"
 # Either: what came before was held up, or what came later is a cache's.
 SPED_UP = "sped_up"
-# No rate is enough of storage that loses data; one that is too low is so whatever else is wrong.
+# No rate of storage that loses data is enough; one that is too low is so whatever else is wrong.
 FAILING = "failing"
 FAULT_HINT = "`dmesg` says which disk or server it is: copy away what exists only there"
 _NO_BETTER = frozenset({SLOWED, FAILING})
@@ -39,7 +39,7 @@ class SmallRates:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a probe measured, None where it did not; ``large_files``: the data set is of shards."""
+    """What a probe measured, None if it did not; ``large_files``: the data set is of shards."""
 
     sequential_bytes_per_s: float | None
     small: SmallRates | None
@@ -61,7 +61,7 @@ def rates_of(measured: Measured) -> Rates:
 
 
 def rates_in(document: Mapping[str, Any]) -> Rates:
-    """Return the rates in a kept probe (``results.document``)."""
+    """Return the rates in a stored probe (``results.document``)."""
     small, sequential = document["small_files"], document["sequential"]
     dataset = document["dataset"]
     return Rates(
@@ -76,11 +76,11 @@ def rates_in(document: Mapping[str, Any]) -> Rates:
 
 
 def compare(rates: Rates, need: Need) -> Judged | None:
-    """Hold the requirement against the rate that it is about, None where that is missing.
+    """Compare the requirement with the rate that it is about; None if that is missing.
 
     One file is one sample, unless the data set is of shards: then a requirement in samples says
     nothing about files. Shards, and samples larger than any small file (a profile's), are judged by
-    their bytes: at the sequential rate, unless files as large were read whole.
+    their bytes: at the sequential rate, unless files of that size were read whole.
     """
     small = rates.small
     if rates.large_files and small is not None and small.source == "made":
@@ -107,8 +107,8 @@ def compare(rates: Rates, need: Need) -> Judged | None:
 def is_certain(judged: Judged, doubts: Iterable[tuple[str, str | None]]) -> bool:
     """Return whether a comparison holds in spite of doubts: the codes and rates of ``Reason``.
 
-    A doubt about another rate does not touch it. One that the rate is too low leaves a PASS as it
-    is: where the processors could do no more, the storage gives at least what was measured. One
+    A doubt about another rate does not affect it. A doubt that the rate is too low leaves a PASS as
+    it is: if the processors could do no more, the storage gives at least what was measured. A doubt
     that it is too high, or that the storage fails, leaves a FAIL.
     """
     harmless = _LOWER_BOUNDS if judged.share >= PASS_SHARE else _NO_BETTER

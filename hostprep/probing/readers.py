@@ -1,7 +1,7 @@
-"""Whole files as a loader reads them: opened, read to the end and closed, by one or more processes.
+"""Reads whole files as a loader does: opened, read to the end and closed, by one or more processes.
 
-fio cannot do this: its ``openfiles`` with a time limit can stay on the first file and report what
-no disk can (axboe/fio#941).
+fio cannot do this: with a time limit, its ``openfiles`` can stay on the first file and report more
+than any disk can do (axboe/fio#941).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hostprep.system.trees import NAMED_FILE_FLAGS
 from hostprep.units import MIB
 
 BUFFER_BYTES = MIB
-# What took a file's place since it was found may not lead elsewhere, nor keep a reader waiting.
+# What has replaced a file since it was found must not lead elsewhere, nor block a reader.
 _OPEN = NAMED_FILE_FLAGS | os.O_NOFOLLOW
-# By which a disk, or a file system's own check sums, say that data is lost.
+# Errors by which a disk, or a file system's own checksums, report lost data.
 _FAULTS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO})
 _START_DELAY_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
@@ -48,18 +48,18 @@ def read_whole_files(
 ) -> Pass:
     """Read ``names`` once, in their order, by ``readers`` processes for at most ``seconds``.
 
-    ``at`` is a descriptor of the folder that they begin at. A file that is not finished in time
-    is none of the ``names``. Readers that are through before ``at_least_seconds`` begin anew until
-    then, and take each file out of memory before: it tells whether the rate lasts, without a pause
-    in which a limit would forget what it has let through. With 0 nobody asks whether it does:
-    memory has no such limit. ``tell`` is called now and then. Raises ``HostprepError`` where a
-    reader hangs, dies, or cannot be started.
+    ``at`` is a descriptor of the folder that the names are relative to. A file that is not finished
+    in time is none of the ``names``. Readers that are done before ``at_least_seconds`` begin again
+    until then, and evict each file from memory first: this shows whether the rate lasts, without a
+    pause in which a limit would forget what it has let through. With 0 that is not checked: memory
+    has no such limit. ``tell`` is called now and then. Raises ``HostprepError`` if a reader hangs,
+    dies, or cannot be started.
     """
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
     patience = seconds + _PATIENCE_SECONDS + readers * BUFFER_BYTES / SLOWEST_BYTES_PER_S
-    # Forked here, so that a start costs milliseconds and all begin at one moment: ``ask_in_child``
-    # would wait for the one before it starts the next.
+    # Forked here, so that a start costs milliseconds and all begin at the same moment:
+    # ``ask_in_child`` would wait for one before it starts the next.
     begin = time.monotonic() + _START_DELAY_SECONDS
     children: dict[Connection, tuple[int, int]] = {}
     results: dict[int, Told] = {}
@@ -106,7 +106,7 @@ def _reader(
     end: float,
     again_until: float,
 ) -> None:
-    """In a child: read what ``_read`` does, then tell."""
+    """In a child: read as in ``_read``, then send the result."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent ends us
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and so does the end of the terminal
@@ -117,14 +117,14 @@ def _reader(
 def _read(
     names: Sequence[str], at: int | None, begin: float, end: float, again_until: float
 ) -> Told:
-    """Read from ``begin`` on, until ``end`` or the names are over; once more till ``again_until``.
+    """Read from ``begin`` until ``end`` or the end of the names; again until ``again_until``.
 
-    These are times by the monotonic clock.
+    These are times of the monotonic clock.
     """
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
     unreadable = empty = 0
     fault: str | None = None
-    aside = 0.0  # what is no part of reading
+    aside = 0.0  # time that is not reading
     cut: tuple[float, int, float] | None = None
     first: int | None = None  # how many were read when all had been
     through = True
@@ -171,7 +171,7 @@ def _read(
 
 
 def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:
-    """Return how much was read, and the file's size, of which the time was over before if less."""
+    """Return how much was read, and the file's size; if less, time was over before its end."""
     fd = page_cache.open_untouched(name, _OPEN, at)
     try:
         size = 0
@@ -185,7 +185,7 @@ def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tu
 
 
 def refusal(names: Sequence[str], seconds: float) -> str | None:
-    """Return what to say of files of which half or more cannot be read; None where most can.
+    """Return an error text if half or more of the files cannot be read; None if most can.
 
     They are tried for at most ``seconds``.
     """

@@ -1,6 +1,6 @@
-"""Whether a kept probe, or a file that somebody names, can be reckoned with. Pure.
+"""Whether a stored probe, or a file that the user names, can be used. Pure.
 
-A damaged one must cost its own figures alone, and not whatever reads it.
+A damaged one must cost only its own figures, and not whatever reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hostprep.kinds import (
 
 
 def is_whole(document: Any) -> bool:
-    """Return whether what is read of kept probes is in ``document``, each of its kind."""
+    """Return whether all that is read from stored probes is in ``document``, in the right types."""
     return _PROBE(document) and _OPTIONAL(document)
 
 

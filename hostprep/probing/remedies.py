@@ -36,14 +36,14 @@ def remedies(
 
 
 def _are_shards(measured: Measured) -> bool:
-    """Return whether the files are so large already that packing them would change nothing."""
+    """Return whether the files are already so large that packing them would change nothing."""
     small = measured.small
     read_whole = small is not None and small.mean_bytes >= LARGE_BYTES
     return measured.dataset.large_files or read_whole
 
 
 def _required_bytes_per_s(measured: Measured, need: Need, judged: Judged) -> float:
-    """Return the requirement in bytes: of samples, at the mean size of the files here."""
+    """Return the requirement in bytes; samples count with the mean size of the files here."""
     if judged.unit == "bytes/s":
         return judged.required
     if measured.small is not None:

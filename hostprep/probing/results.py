@@ -1,4 +1,4 @@
-"""A probe as a document: printed by ``--json``, kept, and held against an earlier one."""
+"""A probe as a document: printed by ``--json``, stored, and compared with an earlier one."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 SCHEMA = "hostprep.probe/1"
 _FOLDER = "probes"
-_MOST_BYTES = 1 << 20  # a result has some kilobytes; a file that is larger was named by mistake
-# What both results must have in common: else their difference is not the storage's.
+_MOST_BYTES = 1 << 20  # a result has some kilobytes; a larger file was named by mistake
+# What both results must have in common: otherwise the storage is not the only difference.
 _CHOSEN = (
     "path", "fstype", "mounted", "engine", "fio_version", "sequential_block_bytes",
     "random_block_bytes", "depths", "readers", "seconds", "size_bytes", "drop_caches",
 )  # fmt: skip
-# And each with what says that it was measured at all: for want of time it may not have been.
+# And each with the field that says that it was measured at all: there may have been no time.
 _FOUND = {
     "direct": "file_source",
     "file_source": "file_source",
@@ -59,7 +59,7 @@ _COMPARED = (
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure of an earlier probe beside the same of this one."""
+    """A figure of an earlier probe beside the same figure of this one."""
 
     name: str
     before: float
@@ -192,15 +192,15 @@ def _need(need: Need | None, judgement: Judgement) -> dict[str, Any] | None:
 
 
 def folder() -> Path:
-    """Return where results are kept."""
+    """Return where results are stored."""
     return state_dir() / _FOLDER
 
 
 def keep(fields: dict[str, Any]) -> str:
     """Write the result into the state directory and return its id.
 
-    That is added to ``fields``, as are the time and the host. Raises ``OSError`` or
-    ``HostprepError`` where that cannot be.
+    The id is added to ``fields``, as are the time and the host. Raises ``OSError`` or
+    ``HostprepError`` if that fails.
     """
     word = _word(fields["path"])
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -221,7 +221,7 @@ def _word(path: str) -> str:
 def load(path_or_id: str) -> dict[str, Any]:
     """Return an earlier result by its id, by its file, or the newest of a probed path.
 
-    Raises ``UsageError`` where there is none, or where the file is something else.
+    Raises ``UsageError`` if there is none, or if the file is something else.
     """
     kept = [folder / _FOLDER for folder in readable_state_dirs()]
     files = [Path(path_or_id)]
@@ -236,7 +236,7 @@ def load(path_or_id: str) -> dict[str, Any]:
         if there:
             return _read(file)
     named = os.path.abspath(path_or_id)
-    # Kept under the name that the folder really has, as it was measured.
+    # Stored under the folder's real name, which was measured.
     for wanted in dict.fromkeys((named, followed(named))):
         for result in newest_first():
             if result.get("path") == wanted:
@@ -245,10 +245,10 @@ def load(path_or_id: str) -> dict[str, Any]:
 
 
 def newest_first() -> Iterator[dict[str, Any]]:
-    """Yield all results of this host that are kept, from the newest on.
+    """Yield all stored results of this host, the newest first.
 
-    Hosts may share a home, and name different disks alike. ``damaged`` has what nobody can read.
-    Raises ``HostprepError`` where what is kept cannot be listed.
+    Hosts may share a home directory, and use the same names for different disks. ``damaged``
+    returns what cannot be read. Raises ``HostprepError`` if the stored results cannot be listed.
     """
     for file in _kept():
         try:
@@ -260,12 +260,12 @@ def newest_first() -> Iterator[dict[str, Any]]:
 
 
 def damaged() -> dict[str, HostprepError]:
-    """Return what is wrong with the kept files that cannot be read, by path, from the newest on."""
+    """Return what is wrong with stored files that cannot be read, by path, the newest first."""
     return {str(file): error for file, error in unreadable(_kept(), _read).items()}
 
 
 def is_of(file: str, path: str) -> bool:
-    """Whether a file has the name of a result that was kept of ``path``, whatever is in it."""
+    """Whether a file has the name of a result stored for ``path``, whatever it contains."""
     named = re.fullmatch(r"\d{8}T\d{6}Z-(.+)-[0-9a-f]{4}\.json", os.path.basename(file))
     return named is not None and named[1] == _word(path)
 
@@ -276,7 +276,7 @@ def _kept() -> list[Path]:
 
 
 def best_of_each_path() -> tuple[dict[str, Any], ...]:
-    """Return of each probed path the newest valid result, or where none is, the newest."""
+    """Return for each probed path the newest valid result or, if none is valid, the newest."""
     best: dict[Any, dict[str, Any]] = {}
     for result in newest_first():
         held = best.get(path := result.get("path"))
@@ -303,7 +303,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def refuse_unlike(before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise ``Refused`` where the two sets of settings differ in what both have."""
+    """Raise ``Refused`` if the two sets of settings differ in what both have."""
     mine, theirs = now, before.get("settings", {})
     measured = [name for name, by in _FOUND.items() if None not in (mine.get(by), theirs.get(by))]
     unlike = [

@@ -1,4 +1,4 @@
-"""The passes over small files: which files, out of memory first, then cold, cached and staged."""
+"""The passes over small files: which files, first evicted, then read cold, cached and staged."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from hostprep.system.descriptors import closing_fd
 from hostprep.system.trees import NEW_FILE_FLAGS
 from hostprep.units import KIB, MIB, format_number, format_seconds
 
-# Half of them are for each of two passes, of which a rate wants 20.
+# Half of them are for each of two passes, and a rate needs 20.
 FEWEST_FILES = 40
 MADE_FILES = 3000
-# ImageNet's training images, about: log-normal, median 98 kB, mean 111 kB.
+# Like ImageNet's training images: log-normal, median 98 kB, mean 111 kB.
 _MADE_MEDIAN_BYTES = 98_000
 _MADE_SIGMA = 0.5
 _IN_MEMORY = 0.02
 _WARM_BYTES = 256 * MIB
 STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
-_LEAST_SECONDS = 0.2  # of a pass
-# A cold pass goes on for so long, or for this share of its time, where little is left for others:
-# then what a limit lets through at once is over.
+_LEAST_SECONDS = 0.2  # for each pass
+# A cold pass lasts this long, or this share of its time if little time is left for others: then the
+# burst that a limit lets through at once is over.
 _STEADY_SECONDS, _STEADY_SHARE = 1.5, 0.5
 MEMORY_FOLDER = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Seconds for getting files out of memory, and for each of the passes.
+    """Seconds for evicting files from memory, and for each of the passes.
 
-    ``arrived_by`` is when all that several readers have asked for should be there, by the monotonic
-    clock.
+    ``arrived_by`` is when all that several readers have requested should have arrived, by the
+    monotonic clock.
     """
 
     evict: float
@@ -59,10 +59,10 @@ class Budget:
 
 
 def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
-    """Make up to 3,000 files of the sizes of photographs, within both budgets; shuffled names.
+    """Make up to 3,000 files with the sizes of photographs, within both budgets; shuffled names.
 
-    ``at`` is a descriptor of the folder that they go to. OSError where the file system refuses; but
-    where it is full, of inodes for example, those that it took will do, if there are enough.
+    ``at`` is a descriptor of their folder. Raises OSError if the file system refuses; but if it is
+    full, of inodes for example, those that it took suffice, if there are enough.
     """
     chance = random.Random(1)
     deadline = time.monotonic() + seconds
@@ -80,8 +80,8 @@ def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
             with closing_fd(os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=at)) as fd:
                 os.write(fd, pool[start : start + size])
                 if len(names) % 64 == 0:
-                    os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
-                # It begins to be written out: who takes it out of memory later need not wait.
+                    os.fdatasync(fd)  # so that on a slow disk no time is owed at the end
+                # Starts writing it out, so that evicting it later need not wait.
                 with suppress(OSError):
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError as error:
@@ -106,19 +106,19 @@ def measure(
     dropped: bool,
     tell: Callable[[str], None] = lambda _: None,
 ) -> SmallFiles | None:
-    """Read files in the order of ``names``, cold and warm; None where none could be finished.
+    """Read files in the order of ``names``, cold and warm; None if none could be finished.
 
-    ``at`` is a descriptor of the folder that the names begin at; they are paths without.
-    ``in_memory`` is a file system that is memory itself: nothing there can be cold. ``dropped``
-    says that the caches of the machine were just emptied.
+    ``at`` is a descriptor of the folder that the names are relative to; without it they are paths.
+    ``in_memory``: the file system is memory itself, and nothing there can be cold. ``dropped``: the
+    caches of the machine were just emptied.
     """
     half = len(names) // 2
     alone, together = list(names[:half]), list(names[half:])
     metadata_cold = not in_memory
     share = None if in_memory else share_in_memory(alone, at, budget.evict)
     if not in_memory and (share is None or share > _IN_MEMORY or source == "made"):
-        # Only what was taken out may be read then. Doing so reads every inode; files that are not
-        # in memory at all are therefore left alone, so that their inodes are cold too.
+        # Then only files that were evicted may be read. Evicting reads every inode; so files that
+        # are not in memory at all are left alone, and their inodes stay cold too.
         metadata_cold = dropped and source != "made"
         alone, together = evict(alone, together, at, budget.evict, on_disks=bool(disks))
         share = share_in_memory(alone, at, budget.evict)
@@ -135,7 +135,7 @@ def measure(
     read = [name for each in passes for name in each.names]
     cached, stays = _cached(read, at, readers, budget.warm, tell)
     if in_memory and cached:
-        runs[-1] = cached  # the same, for longer than a moment
+        runs[-1] = cached  # the same, measured for longer than a moment
     sizes = [size for each in passes for size in each.sizes]
     staged = _staged(sizes, readers, budget.warm, tell)
     one = passes[0]
@@ -159,10 +159,10 @@ def measure(
 
 
 def _several(readers: int, one: SmallRun, budget: Budget) -> tuple[int, float, Fewer | None]:
-    """Return how many are to read at a time, for how long, and what to say where they are fewer.
+    """Return how many are to read at a time, for how long, and a note if they are fewer.
 
-    At the end each of them waits for what it has asked for. Storage that answers a few requests a
-    second, however many ask, has them wait for all others, too.
+    At the end each of them waits for what it has requested. If storage answers only a few requests
+    a second, however many ask, each also waits for the requests of all others.
     """
     left = budget.arrived_by - time.monotonic()
     in_flight = min(one.read_bytes / one.files, BUFFER_BYTES)
@@ -190,15 +190,15 @@ def _cached(
     seconds: float,
     tell: Callable[[str], None],
 ) -> tuple[SmallRun | None, bool | None]:
-    """Read files once more that were just read; return how, and whether they stay in memory.
+    """Read files again that were just read; return the rates, and whether they stay in memory.
 
-    None for either where it was not seen.
+    None for either if it was not seen.
     """
     warm = _fitting(names, at, min(_WARM_BYTES, read_headroom().cache_bytes // 4))
     if not warm:
         return None, None
     read_whole_files(warm, readers, seconds, at=at)
-    # The kernel may have taken pages away again: for large pages, by a limit of a cgroup. And FUSE
+    # The kernel may have evicted pages again: for large pages, or by a cgroup's limit. And FUSE
     # drops those of a file that is opened again, unless its server wants them kept.
     warm = [
         name
@@ -218,7 +218,7 @@ def _run(
     tell: Callable[[str], None],
     steady_seconds: float = 0.0,
 ) -> tuple[SmallRun, Pass] | None:
-    """Read ``names``, for so long at least, and sum up; None where no file was finished."""
+    """Read ``names``, for so long at least, and sum up; None if no file was finished."""
     if not names:
         return None
     meter = Meter(disks)
@@ -275,9 +275,9 @@ def _again(names: list[str]) -> list[str]:
 def _staged(
     sizes: Sequence[int], readers: int, seconds: float, tell: Callable[[str], None]
 ) -> SmallRun | None:
-    """Read files of these sizes from memory, None where there is no folder in memory.
+    """Read files of these sizes from memory, None if there is no folder in memory.
 
-    They are made, for what is in them changes nothing there, and to read the data set's again may
+    They are made, because their content does not matter there, and reading the data set's again may
     take long.
     """
     mount = mount_containing(str(MEMORY_FOLDER), read_mounts())

@@ -1,7 +1,7 @@
-"""Whether storage gave in the end what it gave in the beginning. Pure.
+"""Whether storage gave at the end what it gave at the beginning. Pure.
 
-Disks of clouds, and other limits, let more through for as long as a credit lasts; others slow down
-when they get hot, or have something of their own to do. A rate of both is a rate of neither.
+Cloud disks, and other limits, let more through as long as a credit lasts; other disks slow down
+when they get hot, or have work of their own. A rate over both phases is right for neither.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from hostprep.probing.model import SMALL_FILES, FioRun, Load, Measured, SmallRun
 from hostprep.probing.rates import CPU_FULL_AT_LEAST, SLOWED, SPED_UP
 from hostprep.units import format_number, format_rate
 
-# Other programs and the storage's own caches make rates differ by tens of percent: what is told is
-# half of what was before, and of a pass, whose first half counts as well, this share of the whole.
+# Other programs and the storage's own caches make rates vary by tens of percent: reported is only a
+# drop to half of what was before or, within a pass, whose first half is part of the whole, to this
+# share of the whole.
 _SLOWED_BELOW = 0.5
 _LATE_BELOW = 0.67
-# So many times what its depth can gain: a queue of 32 has 32 times the rate of one, at most.
+# This many times what its depth can gain: a queue of 32 has at most 32 times the rate of one.
 _SPED_UP_ABOVE = 2.0
-# So many standard deviations of a count are chance.
+# This many standard deviations of a count are chance.
 _BY_CHANCE = 3.0
 _WHY = "the storage slowed down (a credit that was used up, heat, work of its own)"
 _AMOUNTS: tuple[tuple[Callable[[Load], int | None], Callable[[float], str]], ...] = (
@@ -30,9 +31,9 @@ _AMOUNTS: tuple[tuple[Callable[[Load], int | None], Callable[[float], str]], ...
 
 
 def slowed(measured: Measured) -> Iterator[Reason]:
-    """Yield where later rates contradict earlier ones: storage that slowed down in between.
+    """Yield contradictions of earlier rates by later ones: storage that slowed down in between.
 
-    What fio shows of it makes all rates doubtful, for those of small files came before.
+    If fio shows it, all rates are doubtful, because those of small files came before.
     """
     for run in measured.fio:
         late = run.late_bytes_per_s
@@ -60,10 +61,10 @@ def slowed(measured: Measured) -> Iterator[Reason]:
 
 
 def sped_up(measured: Measured) -> Iterator[Reason]:
-    """Yield where reads came faster later than any queue can make them.
+    """Yield reads that came faster later than any queue can make them.
 
-    What held them up has ended: then small files, which came before, were held up as well. Or a
-    cache answers by now: then the later rate is too high.
+    What held them up has ended: then small files, which came before, were held up as well. Or by
+    now a cache answers: then the later rate is too high.
     """
     for run in measured.fio:
         single = measured.run(run.pattern, 1)
@@ -86,7 +87,7 @@ def _is_late(run: FioRun, late_bytes_per_s: float) -> bool:
 
 
 def _before_fio(small: SmallRun, later: Sequence[FioRun]) -> Iterator[Reason]:
-    """Yield that small files had more of the disks than any of fio's passes could get of them."""
+    """Yield that small files got more from the disks than any of fio's passes could."""
     if len({run.pattern for run in later}) < 2 or not small.load.seconds:
         return
     for of, words in _AMOUNTS:

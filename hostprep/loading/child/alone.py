@@ -41,8 +41,7 @@ class Meter:
             kept = max(0.0, delay - self._delivery.delay_seconds) / samples
             main_seconds = max(0.0, main_seconds - kept)
             thread = time.thread_time() - self._thread - self._delivery.cpu_seconds
-            # Some classes take batches in a thread of their own, whose processor time is not in
-            # this one's.
+            # Some classes take batches in a thread of their own: its processor time is not in this.
             main_cpu_seconds = min(cpu_seconds, max(0.0, thread / samples))
             seconds -= main_seconds
             cpu_seconds -= main_cpu_seconds

@@ -23,9 +23,7 @@ _MOST_BYTES_FOR_ONE = GIB
 
 
 class NotThisWay(Exception):
-    """The consumer of the batches cannot be timed over the iterator that was set; the message says
-    why.
-    """
+    """The consumer of the batches cannot be timed over the iterator that was set; says why."""
 
 
 class Stamped(NamedTuple):
@@ -162,9 +160,7 @@ class Delivery:
         return len(self._openings or {}) - len(self._telling())
 
     def _telling(self) -> list[tuple[int | None, ...]]:
-        """Return the openings that tell something: not those all alike, nor what cannot be looked
-        into.
-        """
+        """Return the openings that tell: not those all alike, nor what cannot be looked into."""
         return [
             tuple(some)
             for some in (self._openings or {}).values()

@@ -204,8 +204,7 @@ def _stages(job: dict[str, Any], events: _Events) -> None:
     # Beyond the usual, they may work on behalf of this one, as a file server does.
     stages = replace(stages, others_cpus=min(others, others_before))
     if may_bind(stages, len(scheduled_cpus())):
-        # Each sample takes two files, as does each that cannot be read: the files after them are
-        # new.
+        # Each sample takes two files, as does each that cannot be read: later files are new.
         first = 2 * (stages.samples + stages.unreadable)
         unseen = samples.names[first:]
         together = read_side_by_side(unseen, job["readers"], _SIDE_BY_SIDE_SHARE * job["seconds"])

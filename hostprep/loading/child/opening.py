@@ -172,8 +172,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         )
     if isinstance(found, DataLoader):
         return _of_loader(found, found, what, batch_size)
-    # For instance webdataset's WebLoader: a stream of batches, which another DataLoader would batch
-    # again.
+    # For instance webdataset's WebLoader: a stream of batches, not to be batched again.
     chain = getattr(found, "pipeline", None)
     if isinstance(chain, list) and chain and isinstance(chain[0], DataLoader):
         return _of_loader(chain[0], found, f"{what}: the DataLoader in it", batch_size)

@@ -49,8 +49,7 @@ def refuse_data(found: Any, said: str) -> None:
     parts = list(found.values()) if isinstance(found, Mapping) else found
     if not isinstance(parts, tuple | list) or not 0 < len(parts) <= _PARTS:
         return
-    # A function that returns values separated by commas returns a tuple; samples in a list may look
-    # alike.
+    # A function that returns values with commas returns a tuple; samples in a list may look alike.
     if all(map(_is_array, parts)) and (
         isinstance(found, tuple | Mapping) or rows_of_all(parts) is not None
     ):

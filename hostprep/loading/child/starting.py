@@ -54,9 +54,7 @@ class Batches:
         self._epoch_began = 0
 
     def take(self) -> Any:
-        """Return the next batch; raises ``Inconclusive`` if there is none, not even in the next
-        epoch.
-        """
+        """Return the next batch; raises ``Inconclusive`` if even the next epoch has none."""
         batch = next(self._iterator, _NOTHING)
         so_far = self.came - self._epoch_began
         # A loader that gave nothing when it was iterated again is not asked again.

@@ -1,11 +1,11 @@
 """Timing a real DataLoader, in the measuring child.
 
-Batches that workers make before anybody asks say nothing about the throughput: at least ``2 x
-workers + 4`` batches are taken before the clock starts, and it stops after whole rounds of all
-workers. If there was time for only a few rounds, the rate is that at which workers make batches,
-not that at which they arrive: on a slow source all workers finish at about the same time, and how
-many such bursts fall into a short time is chance. A loader that is still getting faster, for
-instance because it caches what it reads, is timed again while there is time.
+Batches that workers make before anybody asks say nothing about the throughput: at least
+``2 x workers + 4`` of them are taken before the clock starts, and it stops after whole rounds of
+all workers. If there was time for only a few rounds, the rate is that at which workers make
+batches, not that at which they arrive: on a slow source all workers finish at about the same time,
+and how many such bursts fall into a short time is chance. A loader that is still getting faster,
+for instance because it caches what it reads, is timed again while there is time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ from hostprep.loading.rounds import (
 from hostprep.units import format_count
 
 _BLOCKS = 8
-# How many parts of the timed span are compared to see whether it still gets faster, and by how
-# much.
+# The parts of the timed span that are compared to see whether it gets faster, and by how much.
 _MOST_PARTS, _FEWEST_PARTS = 4, 3
 _MUCH_FASTER = 2.0
 # Batches that a worker may hold: the samples of one, and what its allocator has not returned.

@@ -1,6 +1,4 @@
-"""The image decoders that may be installed, all with the same result: RGB bytes, height x width x
-3.
-"""
+"""The image decoders that may be installed, all with one result: RGB bytes, height x width x 3."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def quiet_threads() -> None:
 
 @functools.cache
 def _opencv() -> Any:
-    """Return OpenCV, limited to one thread even in workers that were not forked from such a
-    process.
-    """
+    """Return OpenCV, limited to one thread even in workers that are not forked."""
     import cv2
 
     cv2.setNumThreads(0)

@@ -59,12 +59,12 @@ class Observer(Protocol):
 class Measurer:
     """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample.
 
-    If a sampler draws batches, ``first`` is the next unseen batch. ``source`` is ``{"loader":
-    ...}`` or ``{"files": ...}`` as in ``opening.open_source``. The clock of a probe runs for at
-    least ``window_seconds``. ``cpus`` are the processors to measure on, None for all that this
-    process may use. ``start_seconds`` is what each of several workers took to start, once that was
-    seen. ``own_way`` is False once it turned out that the loader's class has no way of its own that
-    can be timed. ``prefetch_factor`` is how many batches each worker prepares ahead.
+    If a sampler draws batches, ``first`` is the next unseen batch. ``source`` is as in
+    ``opening.open_source``: ``{"loader": ...}`` or ``{"files": ...}``. The clock of a probe runs
+    for at least ``window_seconds``. ``cpus`` are the processors to measure on, None for all that
+    this process may use. ``start_seconds`` is what each of several workers took to start, once that
+    was seen. ``own_way`` is False once it turned out that the loader's class has no way of its own
+    that can be timed. ``prefetch_factor`` is how many batches each worker prepares ahead.
     ``imports_once``: workers are not forked from the loader's process, but from one with the same
     imports.
     """
@@ -209,8 +209,7 @@ class Measurer:
         limit_seconds: float = _LONGEST_PROBE_SECONDS,
         first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
-        # Workers that import everything anew give nothing before that is done, whatever the time
-        # limit.
+        # Workers that import everything anew give nothing before that, whatever the time limit.
         importing = 0.0 if self.forks() else self.starting_seconds(workers)
         shortest = _SHORTEST_PROBE_SECONDS + importing
         limit = max(shortest, min(limit_seconds, self.left() - self.opening_seconds))
@@ -266,8 +265,7 @@ class Measurer:
         began = time.time()
         with temporary_folder() as folder:
             job = {**job, "cpus": self.cpus, "sockets": folder}
-            # The child adds the current directory to the path for the loader's module, as the user
-            # expects.
+            # The child adds the current directory to the path for the loader, as the user expects.
             argv = own_module("hostprep.loading.child.jobs", json.dumps(job))
             wanted_for = "measure in a process of its own"
             try:

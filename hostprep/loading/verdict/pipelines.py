@@ -1,6 +1,4 @@
-"""What to say about an iterable that is no DataLoader: whether it suffices, and what else it could
-do.
-"""
+"""What to say about an iterable that is no DataLoader: whether it suffices, and what would help."""
 
 from __future__ import annotations
 
