@@ -35,7 +35,7 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
     damaged = context.damaged
     if not damaged:
         return ()
-    known = {status.record.target for status in context.datasets}  # the machine's, or the user's own
+    known = {status.record.target for status in context.datasets}  # the machine's or the user's
     datasets = context.spec.datasets if context.spec else ()
     targets = targets_of(context, datasets)
     wanted = {
