@@ -1,4 +1,4 @@
-"""What an update refuses to do to what others have put on the target."""
+"""What an update refuses to do to things that others have put on the target."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hostprep.system.trees import above
 
 
 def refuse_taken_places(plan: CopyPlan, replaced: Set[str]) -> None:
-    """Refuse where the source has something new in a place that others have taken.
+    """Refuse if the source has something new in a place that others have taken.
 
-    ``replaced`` are places where a file and a directory change roles. They cannot where the
-    directory is to stay because of what somebody put into it, or the file is somebody's.
+    ``replaced`` are places where a file becomes a directory or the reverse. That is impossible if
+    the directory has to stay because somebody put something into it, or if the file is somebody's.
     """
     for foreign in plan.foreign:
         theirs = foreign.rstrip("/")
@@ -39,11 +39,11 @@ def refuse_to_open(
     published: TargetTree,
     published_fd: int,
 ) -> None:
-    """Refuse where somebody else's directory, and what is in it, would be opened to others.
+    """Refuse if somebody else's directory, and its contents, would be opened to others.
 
-    Who may write around it can have moved it to the place of one of the data set, whose mode and
-    owner it would get. One that is as it was staged was not moved there. Where the target makes
-    owners up, none is given away.
+    Whoever may write around it may have moved it to the place of a directory of the data set, whose
+    mode and owner it would then get. A directory that is as it was staged was not moved there. If
+    the target makes owners up, none is set.
     """
     strange: dict[str, str] = {}
     for path in plan.strangers:
@@ -75,7 +75,7 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
 
 
 def _given(wanted: Entry, found: Entry) -> int:
-    """Return what others may do in a directory once it is as ``wanted``, and may not now."""
+    """Return the rights that others get in a directory by ``wanted`` and do not have yet."""
     given = wanted.mode
     if wanted.uid not in (0, found.uid):
         given |= wanted.mode >> 6
