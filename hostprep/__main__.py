@@ -1,6 +1,6 @@
-"""``hostprep``, and ``python -m hostprep``: an interruption counts from the first moment on.
+"""``hostprep``, and ``python -m hostprep``, with Ctrl-C handled from the very start.
 
-Imports as little as can be, so that nearly all of the start lies where Ctrl-C is understood.
+It imports as little as possible, so that nearly all of the start happens where Ctrl-C is handled.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import sys
 
 
 def _shadowed(error: Exception) -> str | None:
-    """Return the file of ``PYTHONPATH`` that has kept this from being loaded, if that is why.
+    """Return the file from ``PYTHONPATH`` that kept this module from loading, if that is why.
 
-    Imports nothing, for what is imported may be what is shadowed. Once the command line is there,
-    ``cli.main`` tells of such modules, and more exactly.
+    It imports nothing, because what it imports may be shadowed too. Once the command line is
+    loaded, ``cli.main`` reports such modules, and more exactly.
     """
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -30,7 +30,7 @@ def _shadowed(error: Exception) -> str | None:
 
 
 def _give_up(error: Exception) -> None:
-    """End with a sentence where another module has the place of one of Python's; else return."""
+    """Exit with a message if another module replaces one of Python's own; otherwise return."""
     if (file := _shadowed(error)) is not None and not os.environ.get("HOSTPREP_DEBUG"):
         sys.exit(
             f"hostprep: PYTHONPATH puts {file} in the place of a module that hostprep needs"
@@ -45,11 +45,11 @@ try:
 
     from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt, is_interruption
 except (KeyboardInterrupt, Exception) as error:
-    # Python wraps what comes while a class is set up.
+    # Python wraps exceptions that are raised while a class is being created.
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
         import signal
 
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # or a second one would end this
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would end this process
         from hostprep.cli.main import interrupted
 
         interrupted()
@@ -59,7 +59,7 @@ except (KeyboardInterrupt, Exception) as error:
 
 
 def main() -> NoReturn:
-    """Run the command line; end with 130 also where that was interrupted before it was loaded."""
+    """Run the command line; exit with 130 if it is interrupted, even before it is loaded."""
     try:
         with as_keyboard_interrupt():
             from hostprep.cli.main import main as command_line
@@ -70,7 +70,7 @@ def main() -> NoReturn:
             _give_up(error)
             raise
         for number in INTERRUPTIONS:
-            signal.signal(number, signal.SIG_IGN)  # or a second one would end this
+            signal.signal(number, signal.SIG_IGN)  # a second one would end this process
         from hostprep.cli.main import interrupted
 
         interrupted()

@@ -1,4 +1,4 @@
-"""Attributes of somebody else's objects, which may raise anything where they are asked for."""
+"""Attributes of objects that are not ours: reading one may raise any exception."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def attribute_of(thing: Any, name: str) -> Any:
-    """Return an attribute, None where there is none, however the object says so.
+    """Return an attribute, None if there is none, whatever exception the object raises.
 
-    Asking some tensors raises any error, and a dict whose attributes are its keys
-    (``__getattr__ = dict.__getitem__``) KeyError.
+    Some tensors raise arbitrary errors, and a dict whose attributes are its keys
+    (``__getattr__ = dict.__getitem__``) raises KeyError.
     """
     try:
         return getattr(thing, name, None)

@@ -1,6 +1,6 @@
 """Errors as part of the product: a message, a hint, and the exit code that scripts rely on.
 
-Raised where the cause is known, printed in one place (``hostprep.cli.output``).
+They are raised where the cause is known, and printed in one place (``hostprep.cli.output``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 class HostprepError(Exception):
     """An operation failed.
 
-    ``message`` says what happened and what was not touched; ``hint`` says what to do about it, and
-    ``spec_hint`` the same to who has a spec file in place of a command's options: not given, it is
-    the hint. ``beside`` are fields that the document of ``--json`` has beside the error: what was
-    done before it, where that was something.
+    ``message`` says what happened and what was not touched. ``hint`` says what to do about it, and
+    ``spec_hint`` the same for someone who uses a spec file instead of a command's options; it
+    defaults to the hint. ``beside`` are further fields for the document of ``--json``: what was
+    done before the error, if anything.
     """
 
     exit_code = 1
@@ -35,24 +35,24 @@ class HostprepError(Exception):
         self.beside: dict[str, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Between processes a subclass travels without its constructor, whatever that takes.
+        # Unpickled in another process without calling the constructor, whatever its parameters.
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
-# What a disk answers that fails, or a file system that was shut down for it.
+# Errors of a disk that fails, or of a file system that was shut down because of it.
 OF_A_DISK = {
     *(errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG),
     *(errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN),
 }
-# What a share answers whose server or program is not there, or has forgotten it. Soft mounts of NFS
-# give EIO too.
+# Errors of a share whose server or program is not there, or does not know it any more. Soft NFS
+# mounts return EIO too.
 OF_A_SERVER = {
     *(errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED),
     *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT),
 }
-# What comes of a file system whose server, program or device has gone, each time after a while.
+# Errors of a file system whose server, program or device has gone; each may take a while to come.
 SERVER_GONE = OF_A_SERVER | {errno.EIO}
-# Limits that any step may meet, and what to do about them.
+# Limits that any step may hit, and what to do about them.
 LIMIT_HINTS = {
     errno.EAGAIN: "a limit on processes is reached: raise `ulimit -u`, or pids.max of the control"
     " group (TasksMax of a service)",
@@ -60,19 +60,19 @@ LIMIT_HINTS = {
     errno.ENFILE: "the machine's limit on open files is reached: raise it (sysctl fs.file-max)",
     errno.ENOMEM: "free some memory, and run the same command again",
 }
-# What is wrong with a path itself, whatever disk it would lie on.
+# Errors of a path itself, whatever disk it is on.
 _PATH_HINTS = {
     errno.ELOOP: "its symlinks lead in a circle: `namei -l` with the path shows which",
     errno.ENAMETOOLONG: "no path may be that long: is it the one that is meant?",
 }
-# Of what cannot be told any better.
+# For errors about which nothing more specific is known.
 MEND_HINT = "mend that (dmesg may say more), and run the same command again"
-# Of what root itself is refused; who runs as another user may have the right to it.
+# For something that root itself may not do; the user who runs the program may have that right.
 ROOT_KEPT_OUT = (
     "a server may keep root out (NFS: root_squash), and a user of what they have mounted themselves"
     " (sshfs without allow_other)"
 )
-# What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
+# Errors that are the host's fault, whoever asks: disks, shares, limits, rights.
 _OF_THE_HOST = {
     *(errno.ENOLCK, errno.EBUSY, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
     *(errno.EACCES, errno.EPERM, *OF_A_DISK, *OF_A_SERVER, *LIMIT_HINTS),
@@ -80,9 +80,9 @@ _OF_THE_HOST = {
 
 
 def failed_by_host(error: Exception) -> HostprepError | None:
-    """Return what to say where the host failed a step: its disk, its memory, one of its limits.
+    """Return an error for a step that failed because of the host: its disk, memory or limits.
 
-    Such an error may come at any call; None for any other, which is our own mistake.
+    Such an error may be raised by any call; None for all others, which are our own mistakes.
     """
     if isinstance(error, MemoryError):
         hint = LIMIT_HINTS[errno.ENOMEM]
@@ -94,7 +94,7 @@ def failed_by_host(error: Exception) -> HostprepError | None:
 
 
 def reading_hint(error: OSError) -> str:
-    """Return what to do where the system did not let us look at something, or do it."""
+    """Return what to do if the system refused to let us read, or do, something."""
     if error.errno in LIMIT_HINTS:
         return LIMIT_HINTS[error.errno]
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
@@ -109,7 +109,7 @@ def reading_hint(error: OSError) -> str:
 def one_line(text: str) -> str:
     """Return ``text`` with control characters, line ends and undecodable bytes as escapes.
 
-    For names from strangers in a list, where a line end would look like one of ours.
+    For names from strangers in a list, where a line break would look like one of ours.
     """
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
@@ -117,7 +117,7 @@ def one_line(text: str) -> str:
 
 
 class Stopped(HostprepError):
-    """Stopped from outside, for a reason that is known: nothing else is to be begun after it."""
+    """Stopped from outside, for a known reason: nothing else should be started after it."""
 
 
 class UsageError(HostprepError):
@@ -128,7 +128,7 @@ class UsageError(HostprepError):
 
 
 class Inconclusive(HostprepError):
-    """Not tested, or no verdict possible; must never be taken for a pass."""
+    """Something was not tested, or no verdict is possible; never to be taken for a pass."""
 
     exit_code = 4
     code = "inconclusive"
@@ -142,7 +142,7 @@ class Refused(HostprepError):
 
 
 class NoRoom(Refused):
-    """What is wanted somewhere does not fit there beside what there is."""
+    """Something does not fit where it is wanted, beside what is already there."""
 
 
 class Interrupted(HostprepError):
@@ -153,21 +153,21 @@ class Interrupted(HostprepError):
 
 
 def without_claim(message: str) -> str:
-    """Return an error's words without the last of them that nothing was changed."""
+    """Return an error's message without its final claim that nothing was changed."""
     return re.sub(r"[;.] nothing was changed\.$", ".", message, flags=re.IGNORECASE)
 
 
 def claim_of_it(message: str) -> str:
-    """Return an error's words with their last, that nothing was changed, about its object alone."""
+    """Return an error's message with its claim, nothing was changed, about its object only."""
     return re.sub(r"([;.] nothing) was changed\.$", r"\1 of it was changed.", message, flags=re.I)
 
 
 @contextmanager
 def after_changes() -> Iterator[None]:
-    """Take from errors of the body their word that nothing was changed: by now something was.
+    """Remove from errors of the body the claim that nothing was changed: by now something was.
 
-    Who reads a record or a mount table does not know that. A refusal's code says the same as its
-    words, so those are left as they are.
+    The code that reads a record or a mount table does not know that. Refusals are left as they are,
+    because their exit code makes the same claim.
     """
     try:
         yield
@@ -179,7 +179,7 @@ def after_changes() -> Iterator[None]:
 
 
 class MissingTool(HostprepError):
-    """A system command that is needed is not installed, or ansible-core, which has a ``hint``."""
+    """A system command that is needed, or ansible-core (with a ``hint``), is not installed."""
 
     code = "missing_tool"
 

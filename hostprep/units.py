@@ -1,6 +1,6 @@
-"""Sizes, rates and durations: parsed as the contracts say, formatted for people.
+"""Sizes, rates and durations: parsed as the contracts define them, formatted for people.
 
-``30G`` means what it means to ``mount -o size=``: 30 x 2^30 bytes. ``30GB`` is decimal.
+``30G`` means the same as in ``mount -o size=``: 30 x 2^30 bytes. ``30GB`` is decimal.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hostprep.errors import UsageError
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
-# Of this kernel: 4 KiB on x86, 16 or 64 KiB on some ARM. A file in a tmpfs takes whole ones.
+# Of this kernel: 4 KiB on x86, 16 or 64 KiB on some ARM. A file in a tmpfs takes whole pages.
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-MOST_BYTES = 2**63 - 1  # a file's size is signed, and the kernel takes what is beyond for less
-# What a tmpfs takes as nr_inodes= (ULONG_MAX / BOGO_INODE_SIZE in mm/shmem.c): from 2^64 on the
-# kernel would count round to a small number, or to none, which is no limit.
+MOST_BYTES = 2**63 - 1  # file sizes are signed: the kernel misreads larger ones
+# The most that a tmpfs takes as nr_inodes= (ULONG_MAX / BOGO_INODE_SIZE in mm/shmem.c): from 2^64
+# on the number would wrap around in the kernel, to a small one or to 0, which means no limit.
 MOST_INODES = (2**64 - 1) // 1024
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -39,7 +39,7 @@ def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
     """Return ``text`` in bytes.
 
     ``ram_bytes`` is what a percentage refers to; without it a percentage is a usage error.
-    Raises ``UsageError`` that shows the accepted forms, or says that it is too much.
+    Raises ``UsageError``, which shows the accepted forms or says that the size is too large.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -64,9 +64,9 @@ def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
 
 
 def is_plain_number(text: str) -> bool:
-    """Whether ``text`` has no digits but those of ASCII, and none grouped by ``_``.
+    """Whether ``text`` has only ASCII digits, not grouped by ``_``.
 
-    Python's own ``int`` and ``float`` read ``1_000`` and the digits of every script.
+    Python's own ``int`` and ``float`` also accept ``1_000`` and the digits of every script.
     """
     return text.isascii() and "_" not in text
 
@@ -84,7 +84,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def lost_unit(size_bytes: int) -> str | None:
-    """Return what to say of a volume's size where its unit was forgotten, by all appearance."""
+    """Return a warning about a volume's size whose unit seems to have been forgotten."""
     if size_bytes >= MIB:
         return None
     return (
@@ -94,7 +94,7 @@ def lost_unit(size_bytes: int) -> str | None:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """Return a transfer rate in the decimal units that disks and networks are sold in."""
+    """Return a transfer rate in decimal units, in which disks and networks are sold."""
     value = float(bytes_per_s)
     for unit in ("B/s", "kB/s", "MB/s", "GB/s"):
         if abs(value) < 999.5 or unit == "GB/s":
@@ -125,7 +125,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Return how long ago something was, in one unit: ``2 days ago``, ``just now``."""
+    """Return how long ago something was, in a single unit: ``2 days ago``, ``just now``."""
     for size, noun in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             return f"{format_count(int(seconds // size), noun)} ago"
@@ -133,9 +133,9 @@ def format_age(seconds: float) -> str:
 
 
 def format_count(number: int, noun: str = "") -> str:
-    """Return a count with thousands separated: ``15,000``; of ``noun``: ``1 entry``, ``2 entries``.
+    """Return a count with thousands separators: ``15,000``; with ``noun``: ``1 entry``.
 
-    The noun may be several words, of which the last takes the plural: ``hard link``.
+    The noun may have several words, of which the last takes the plural: ``2 hard links``.
     """
     if not noun:
         return f"{number:,}"

@@ -1,4 +1,4 @@
-"""Many hosts: the packaged playbooks, run by ansible-core, and what came of each host."""
+"""Many hosts: runs the packaged playbooks with ansible-core, and collects each host's result."""
 
 from hostprep.fleet.model import FleetRun, HostOutcome
 from hostprep.fleet.playbook import run_playbook

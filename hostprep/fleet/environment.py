@@ -1,8 +1,8 @@
-"""What makes ansible-playbook ours: which of its user's settings count, and which do not.
+"""Which of the user's Ansible settings apply to our runs of ansible-playbook, and which do not.
 
-Those that say how a host is reached and how the inventory is read do: they are of the lab. Others
-were made for playbooks of their user's own, and could have ours skip its tasks, cut a long one
-short, or keep its words to itself; so neither they nor an ``ansible.cfg`` count.
+Settings for how a host is reached and how the inventory is read apply, because they describe the
+lab. Others were made for the user's own playbooks, and could make ours skip tasks, stop a long task
+early, or hide its output; so neither they nor an ``ansible.cfg`` apply.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hostprep.system.resources import data_path
 
-# How the variables of settings begin that count, after ANSIBLE_.
+# How the variables of settings that apply begin, after ANSIBLE_.
 _COUNTING = (
     "ASK_", "BECOME_", "COLLECTIONS_", "CONNECTION_", "FILTER_PLUGINS", "HOME", "HOST_KEY_CHECKING",
     "INVENTORY_", "LOCAL_TEMP", "LOOKUP_PLUGINS", "PARAMIKO_", "PERSISTENT_", "PIPELINING",
@@ -26,10 +26,10 @@ _VARIABLE = re.compile(r"name: *['\"]?(ANSIBLE_[A-Z0-9_]+)")
 
 
 def environment(folder: Path) -> dict[str, str | None]:
-    """Return the variables of a run; None stands for one that its user has set and it must not see.
+    """Return the variables for a run; None for those that the user has set but must not apply.
 
-    ``folder`` is this run's own. Connections are shared within the run and with no other: the same
-    address may mean another host there.
+    ``folder`` belongs to this run only. Connections are shared within the run but not with other
+    runs, in which the same address may be another host.
     """
     playbooks = data_path("playbooks")
     return {
@@ -42,27 +42,27 @@ def environment(folder: Path) -> dict[str, str | None]:
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
         **_local_files(folder),
         "ANSIBLE_NOCOLOR": "1",
-        # Ansible's own, of which one that is missing would leave an inventory unread.
+        # Ansible's default; if one of them were missing, an inventory might not be read.
         "ANSIBLE_INVENTORY_ENABLED": "host_list,script,auto,yaml,ini,toml",
-        # Ansible insists on a UTF-8 locale for its own words.
+        # Ansible insists on a UTF-8 locale for its output.
         "PYTHONUTF8": "1",
     }
 
 
 def _local_files(folder: Path) -> dict[str, str]:
-    """Return where Ansible's own files are to lie: here, but where its user has said it.
+    """Return where Ansible keeps its own files: in ``folder``, unless the user has set a place.
 
-    By itself it takes the home, without which it does not begin: a job's or a container's may be
-    read-only.
+    The default is the home directory, and Ansible does not start without one that is writable; a
+    job's or a container's may be read-only.
     """
     said = os.environ.keys() & {"ANSIBLE_LOCAL_TEMP", "ANSIBLE_HOME"}
     return {} if said else {"ANSIBLE_LOCAL_TEMP": str(folder / "local")}
 
 
 def _not_counting() -> Iterator[str]:
-    """Yield the variables that are set and are Ansible's own, but for those that count.
+    """Yield the variables that are set and belong to Ansible itself, except those that apply.
 
-    What it does not know is of plugins that the inventory may need, or of its scripts.
+    Variables that Ansible does not know are for the inventory's plugins or scripts.
     """
     for name in _known():
         if name in os.environ and not name.removeprefix("ANSIBLE_").startswith(_COUNTING):
@@ -70,7 +70,7 @@ def _not_counting() -> Iterator[str]:
 
 
 def _known() -> set[str]:
-    """Return the variables that ansible-core says it reads, none where it is not whole."""
+    """Return the variables that ansible-core declares, none if its installation is incomplete."""
     spec = importlib.util.find_spec("ansible")
     places = (spec and spec.submodule_search_locations) or ()
     try:
@@ -80,4 +80,4 @@ def _known() -> set[str]:
             for name in _VARIABLE.findall(Path(place, "config", "base.yml").read_text("utf-8"))
         }
     except OSError:
-        return set()  # Ansible itself says so
+        return set()  # Ansible itself will report it

@@ -1,7 +1,7 @@
-"""From the lines that our callback plugin prints to what became of each host. Pure.
+"""From the lines that our callback plugin prints to each host's outcome. Pure.
 
-The plugin, ``playbooks/callback/hostprep_events.py``, prints one JSON object a line; whatever else
-ansible-playbook prints is words for people.
+The plugin, ``playbooks/callback/hostprep_events.py``, prints one JSON object per line; everything
+else that ansible-playbook prints is for people.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _NEEDS_AGAIN = (
     " -> it may still be at work on this; once it is up, the same command goes on from there"
 )
 _UNFINISHED = "the run ended before this host was done"
-# What Ansible says of a controller without ssh, by which a reader takes the host for broken.
+# Ansible's message if this machine has no ssh, which reads as if the host were broken.
 _WITHOUT_SSH = "Unable to execute ssh command line on a controller"
 _NEEDS_SSH = (
     "ssh is not installed on this machine, and hosts are reached by it"
     " -> install it here: apt-get install openssh-client"
 )
 
-# What Ansible, the host's shell or sudo says, and what to do about it; the first that fits counts.
+# Messages of Ansible, the host's shell or sudo, and what to do; the first match counts.
 _CURES = (
-    # As Ansible says it of sudo, and of su, which waits for one; nobody is asked. The last is what
-    # sudo says, which Ansible hands on where it needs no ssh (ansible_connection=local).
+    # Ansible's messages about sudo, and about su, which waits for a password nobody will type. The
+    # last is sudo's own, which Ansible passes on without ssh (ansible_connection=local).
     (
         re.compile(
             r"Missing \w+ password|waiting for privilege escalation prompt|a password is required"
@@ -50,7 +50,7 @@ _CURES = (
         re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)"),
         "let who logs in become root there, or log in as another: ansible_user",
     ),
-    # Of ssh, which asks nobody here.
+    # From ssh, which must not ask here.
     (
         re.compile(r"HOST IDENTIFICATION HAS CHANGED"),
         "only where that host was installed anew, take its old key away as ssh says it above and"
@@ -67,20 +67,20 @@ _CURES = (
         " ssh-agent has to know the passphrase if it has one, ANSIBLE_CONNECTION_PASSWORD_FILE a"
         " file that holds the password; no ansible.cfg is read",
     ),
-    # Of a user's login, and as sudo says it.
+    # At a user's login, and from sudo.
     (
         re.compile(r"password (has|is) expired"),
         "log in there by hand, and give the user a new one",
     ),
-    # As Ansible says it of a task that was given an hour; the latter before ansible-core 2.19.
+    # From Ansible, about a task that has an hour; the second form is from before ansible-core 2.19.
     (
         re.compile(r"Timed out after \d+ second\(s\)|in the expected time frame \(\d+\)"),
         "something hangs there, and what was begun may go on: log in by hand, and see what is in"
         " state D (ps -eo pid,stat,args)",
     ),
-    # Of sudo with requiretty, which pipelining gives none.
+    # From sudo with requiretty; pipelining gives it no terminal.
     (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
-    # Of what is encrypted, without the vault's password and with another one.
+    # About encrypted values, without a vault password and with a wrong one.
     (
         re.compile(r"no vault secrets found"),
         "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no ansible.cfg"
@@ -90,8 +90,8 @@ _CURES = (
         re.compile(r"no vault secrets were found that could decrypt"),
         "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
     ),
-    # Of a template in the inventory, of which the message does not say where it is; the latter
-    # before ansible-core 2.19.
+    # About a template in the inventory; the message does not say where it is. The second form is
+    # from before ansible-core 2.19.
     (
         re.compile(r"^(Task failed|The task includes an option).*'\w+' is undefined", re.DOTALL),
         "a template of the inventory names it, and this host has no variable of that name: see what"
@@ -102,8 +102,8 @@ _CURES = (
         "see ansible_become_method in the inventory: sudo and su are there, any other is in a"
         " collection of Ansible's, to be installed on this machine",
     ),
-    # Of a host without Python, or without the one that was named; the latter before ansible-core
-    # 2.19.
+    # From a host without Python, or without the one that was named; the second form is from before
+    # ansible-core 2.19.
     (
         re.compile(r"module interpreter '.*' was not found|need to set the interpreter"),
         "Ansible works by Python: install python3 on the host, or name the one that it has:"
@@ -114,10 +114,10 @@ _CURES = (
         "install a later Python on the host, and name it: ansible_python_interpreter",
     ),
 )
-# Of the host's dd, or its Python: Ansible puts modules and files there before anything else.
+# From the host's dd or Python: Ansible copies modules and files there before anything else.
 _WITHOUT_ROOM = "No space left on device"
 _NEEDS_ROOM = "make room on the host: `df -h` there shows which file system is full"
-# As the host's shell says it, whichever that is.
+# From the host's shell, whichever that is.
 _WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
 _NEEDS_SUDO = (
     "{0} is not installed there, and root's rights come by it"
@@ -138,7 +138,7 @@ class Event:
 
 
 def parse_event(line: str) -> Event | None:
-    """Return the event of a line of output, None where it is none."""
+    """Return the event in a line of output, None if it has none."""
     try:
         fields = json.loads(line)
         return Event(
@@ -154,7 +154,7 @@ def parse_event(line: str) -> Event | None:
 
 @dataclass(slots=True)
 class _Host:
-    """What is known of a host so far."""
+    """What is known about a host so far."""
 
     tasks: list[str] = field(default_factory=list)
     documents: list[dict[str, Any]] = field(default_factory=list)
@@ -171,7 +171,7 @@ class _Host:
 
 
 class Tally:
-    """Takes events in their order and knows what became of each host."""
+    """Takes events in their order and keeps track of each host."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Host] = {}
@@ -192,13 +192,13 @@ class Tally:
             return
         fields = event.fields
         if fields.get("changed") and event.kind != "skipped":
-            # A script that failed has changed something, and has not done what it is called.
+            # A script that failed may have changed something, but not all that its name says.
             part = event.kind == "failed" and fields.get("document") is None
             host.tasks.append(f"{event.task} (in part: it failed)" if part else event.task)
         if fields.get("diff"):
             host.diffs.append(str(fields["diff"]))
         if (document := fields.get("document")) is not None:
-            # What is no object is kept as one that is no answer of hostprep's either.
+            # Anything but an object is kept as an empty one, which is no valid answer either.
             host.documents.append(document if isinstance(document, dict) else {})
             host.started_at = host.started_at or host.task_started
             host.ended_at = event.at
@@ -208,7 +208,7 @@ class Tally:
             host.predicted = False
             host.message = fields.get("message")
         if event.kind in ("failed", "unreachable") and not host.failed:
-            # The first one tells why; what tidies up after it may well fail of the same cause.
+            # The first failure is the reason; cleaning up may well fail for the same cause.
             host.failed = True
             host.unreachable = event.kind == "unreachable"
             host.message = _why_failed(event, reached=host.reached)
@@ -218,7 +218,7 @@ class Tally:
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:
         """Return the hosts in the order of the inventory; an unfinished run has failed for all.
 
-        ``reason`` is what Ansible says of a run that it did not finish.
+        ``reason`` is what Ansible says about a run that it did not finish.
         """
         unfinished = f"{_UNFINISHED}: {_with_cure(reason)}" if reason else _UNFINISHED
         return tuple(
@@ -240,28 +240,28 @@ class Tally:
 
 
 def _why_failed(event: Event, *, reached: bool) -> str:
-    """Return why a host has failed; ``reached``: it answered before."""
+    """Return why a host has failed; ``reached``: it has answered before."""
     words = _with_cure(event.fields.get("message") or "")
     if event.kind == "failed":
         return words
-    words = words.rstrip(" :")  # of ssh, which has said nothing behind it
+    words = words.rstrip(" :")  # from ssh, with nothing after the colon
     if reached:
         return f"{_LOST} in the step `{event.task}`: {words}{_NEEDS_AGAIN}"
     return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
 
 
 def cure_of(words: str) -> str | None:
-    """Return what to do about what Ansible, a shell or ssh says, None where that is not known."""
+    """Return the remedy for a message of Ansible, a shell or ssh, None if none is known."""
     return next((cure for said, cure in _CURES if said.search(words)), None)
 
 
 def _with_cure(words: str) -> str:
-    """Return what Ansible says, with what to do where that is known."""
+    """Return Ansible's message, with the remedy if one is known."""
     if _WITHOUT_SSH in words and "No such file" in words:
         return _NEEDS_SSH
     if (cure := cure_of(words)) is not None:
         return f"{words} -> {cure}"
-    if _WITHOUT_ROOM in words and " -> " not in words:  # hostprep's own word of it has its cure
+    if _WITHOUT_ROOM in words and " -> " not in words:  # hostprep's own has a remedy
         return f"{words} -> {_NEEDS_ROOM}"
     if missing := _WITHOUT_SUDO.search(words):
         return _NEEDS_SUDO.format(missing[1])

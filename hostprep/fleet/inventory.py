@@ -1,6 +1,7 @@
-"""What cannot be an inventory: refused before Ansible takes each of its lines for a host.
+"""Refuses what cannot be an inventory, before Ansible reads it.
 
-Or reads it for ever, as it would a device without an end, or a pipe that nobody writes to.
+Ansible would take each line for a host, or read for ever, as from an endless device or a pipe to
+which nobody writes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from hostprep.errors import UsageError
 from hostprep.fleet.events import cure_of
 
-# What Ansible leaves out of a folder, beside hidden files and what it is configured to.
+# What Ansible ignores in a folder, besides hidden files and what it is configured to ignore.
 _NOT_READ = frozenset({"host_vars", "group_vars", "vars_plugins"})
 # fmt: off
 _NOT_READ_ENDINGS = (
@@ -21,13 +22,14 @@ _NOT_READ_ENDINGS = (
 )
 # fmt: on
 _LOOKED_AT_BYTES = 64 * 1024
-_MOST_BYTES = 16 * 1024 * 1024  # of a file; a hundred thousand hosts
-# Of a pattern of hosts what Ansible passes by, without a word; and "!$HOSTS" where that variable is
-# empty, of which, also beside others, it says that it is a bug.
+_MOST_BYTES = 16 * 1024 * 1024  # per file; a hundred thousand hosts
+# Parts of a host pattern that Ansible silently ignores, and "!$HOSTS" with an empty variable, about
+# which it reports a bug of its own, even if there are other parts.
 _NOTHING = re.compile(r"\s*[!&]?[\s\[\]]*")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
-# What Ansible says where nothing of it can read a file, and of each kind why; the latter since
+# What Ansible says if none of its plugins can read a file, and why for each plugin; the latter
+# since
 # ansible-core 2.19.
 _UNREAD = re.compile(r"Completely failed to parse inventory source (.+)")
 _AS_KIND = re.compile(r"Failed to parse inventory with '(\w+)' plugin: (.+)")
@@ -35,7 +37,7 @@ _ORIGIN = re.compile(r"^Origin: (.+:\d+.*)$", re.MULTILINE)  # with line and col
 
 
 def refuse_what_is_none(inventory: str) -> None:
-    """Raise ``UsageError`` where a file of an inventory, or a name in a list, can name no host."""
+    """Raise ``UsageError`` if a file of the inventory, or a listed name, cannot name a host."""
     if "," in inventory:
         if not inventory.isprintable():
             raise UsageError(
@@ -65,8 +67,8 @@ def refuse_what_is_none(inventory: str) -> None:
 def only_one(given: Sequence[str]) -> str:
     """Return the inventory that ``-i`` gives.
 
-    Raises ``UsageError`` for several: Ansible takes all of them, and whoever is used to that would
-    miss the hosts of all but one.
+    Raises ``UsageError`` if there are several: Ansible combines them, and users who expect that
+    would miss the hosts of all but one.
     """
     if len(given) > 1:
         raise UsageError(
@@ -77,10 +79,10 @@ def only_one(given: Sequence[str]) -> str:
 
 
 def limits(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the patterns of hosts that ``--limit`` gives, none where it was not given.
+    """Return the host patterns that ``--limit`` gives, none if it was not given.
 
-    Raises ``UsageError`` for one that names no host: Ansible takes it for no limit, and of an empty
-    variable, or file, all the lab would be reached.
+    Raises ``UsageError`` for a pattern that names no host: Ansible takes that for no limit, so an
+    empty variable or file would make it reach the whole lab.
     """
     for limit in given or ():
         parts = limit.split("," if "," in limit else ":")
@@ -106,14 +108,14 @@ def _is_empty_file(pattern: str) -> bool:
     """Whether a pattern of ``--limit`` is a file, ``@FILE``, that has no pattern in it."""
     path = pattern[1:]
     if not (pattern.startswith("@") and os.path.isfile(path)):
-        return False  # of one that is not there Ansible says so
+        return False  # Ansible reports a file that does not exist
     with suppress(OSError), open(path, "rb") as file:
         return not any(map(bytes.strip, file))
     return False
 
 
 def unread(said: str) -> UsageError | None:
-    """Return the mistake where Ansible ``said`` that a file of the inventory cannot be read."""
+    """Return the error if Ansible ``said`` that it cannot read a file of the inventory."""
     if (named := _UNREAD.search(said)) is None:
         return None
     kinds = "".join(f"\nas {kind}: {why}" for kind, why in _AS_KIND.findall(said))
@@ -125,7 +127,7 @@ def unread(said: str) -> UsageError | None:
 
 
 def _files(inventory: str) -> Iterator[str]:
-    """Yield the regular files that Ansible would read; of programs it reads what they print."""
+    """Yield the regular files that Ansible would read; it runs programs and reads their output."""
     if os.path.isdir(inventory):
         for folder, folders, names in os.walk(inventory):
             folders[:] = [name for name in folders if _is_read(name)]
@@ -147,16 +149,16 @@ def _is_data(path: str) -> bool:
 
 
 def _is_text(path: str) -> bool:
-    """Whether the file begins as text does; comments may be in any encoding, as for Ansible."""
+    """Whether the file begins as text does; like Ansible, allow any encoding in comments."""
     try:
         with open(path, "rb") as file:
             head = file.read(_LOOKED_AT_BYTES)
     except OSError:
-        return True  # Ansible says best why it cannot be read
+        return True  # Ansible's own message says best why
     if _CONTROL.search(head):
         return False
     if len(head) == _LOOKED_AT_BYTES:
-        head = head.rpartition(b"\n")[0]  # the end may lie within a character
+        head = head.rpartition(b"\n")[0]  # the end may have split a character
     try:
         for line in head.splitlines():
             if not line.lstrip().startswith(_COMMENT):

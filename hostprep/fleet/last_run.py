@@ -13,20 +13,20 @@ from hostprep.system.locks import lock
 from hostprep.system.own_files import write_atomically
 from hostprep.system.state import state_dir
 
-_WAIT_SECONDS = 60.0  # others hold the lock for as long as it takes to write a line
+_WAIT_SECONDS = 60.0  # others hold the lock only while they write a line
 
 
 def failed_hosts(inventory: str) -> tuple[str, ...]:
-    """Return the hosts of ``inventory`` (as Ansible was given it) whose last run failed."""
+    """Return the hosts of ``inventory`` (as given to Ansible) whose last run failed."""
     return tuple(_read().get(inventory, ()))
 
 
 def remember(inventory: str, run: FleetRun, *, whole: bool = False) -> None:
-    """Take note of a run: hosts that it did not touch stay as they were noted before.
+    """Record a run: hosts that it did not touch stay as they were recorded before.
 
-    After one of the ``whole`` inventory they are forgotten: it does not name them any more.
-    Runs beside this one take note of theirs in turn. Raises ``OSError`` or ``HostprepError`` where
-    nothing can be noted.
+    After a run over the ``whole`` inventory they are forgotten, because it no longer names them.
+    Runs at the same time record their results one after the other. Raises ``OSError`` or
+    ``HostprepError`` if nothing can be recorded.
     """
     ran = {outcome.host for outcome in run.hosts}
     file = _file()

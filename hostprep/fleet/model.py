@@ -1,4 +1,4 @@
-"""What a run over many hosts left of each."""
+"""The outcome of a run over many hosts, for each host."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class HostOutcome:
 
     ``changed_tasks`` are the names of the tasks that changed something, or would in check mode;
     ``documents`` are the JSON documents of the host's own hostprep, in the order of the tasks.
-    ``predicted`` is False where check mode could not tell all. ``warnings`` are the playbook's own.
-    Times are seconds since the epoch on the controller: from the first document's task to its end,
-    None where there was none.
+    ``predicted`` is False if check mode could not predict everything. ``warnings`` are the
+    playbook's own. Times are seconds since the epoch on the controller: from the first document's
+    task to its end, None if there was none.
     """
 
     host: str
@@ -40,7 +40,7 @@ class HostOutcome:
 class FleetRun:
     """A finished run: its hosts in the order of the inventory, and how long it took.
 
-    ``warnings`` are of the run, a sentence each: of a ``--limit`` that names nobody for instance.
+    ``warnings`` are about the run, one sentence each, for instance a ``--limit`` without a match.
     """
 
     hosts: tuple[HostOutcome, ...]

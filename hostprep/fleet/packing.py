@@ -1,7 +1,7 @@
-"""The hostprep that runs here as a wheel, without its source tree, a build tool or a network.
+"""The running hostprep as a wheel, without its source tree, a build tool or a network.
 
-A wheel is a zip of the files as installed and a RECORD of their hashes (PyPA's binary distribution
-format). The same files give the same bytes: the wheel's hash names the build.
+A wheel is a zip archive of the files as installed and a RECORD of their hashes (PyPA's binary
+distribution format). The same files give the same bytes, so the wheel's hash identifies the build.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from hostprep.dataclass import dataclass
 from hostprep.system.resources import data_path
 
 _DATA = ("playbooks", "templates")
-# What our wheels have beside the RECORD. What else is there an installer wrote: it tells of this
-# installation (uv of its time), and the same hostprep would be another build on each controller.
+# What our wheels have besides the RECORD. Other files there were written by an installer about this
+# installation (by uv with its time), and would make the same hostprep a different build on each
+# controller.
 _OF_WHEEL = {"METADATA", "WHEEL", "entry_points.txt", "licenses"}
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,10 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def _files(
     distribution: importlib.metadata.Distribution, metadata: str
 ) -> Iterator[tuple[str, Path]]:
-    """Yield each file's name in the wheel and where it is here."""
+    """Yield each file's name in the wheel and its path here."""
     package = Path(hostprep.__file__).parent
     yield from _below(package, "hostprep")
-    if not (package / "_data").is_dir():  # a checkout: they stand beside the package
+    if not (package / "_data").is_dir():  # a checkout: they are next to the package
         for folder in _DATA:
             yield from _below(data_path(folder), f"hostprep/_data/{folder}")
     for file in distribution.files or ():

@@ -1,4 +1,4 @@
-"""Run one of the packaged playbooks: ansible-core as a child process, its events as they come."""
+"""Runs a packaged playbook: ansible-core as a child process, with its events as they come."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from hostprep.system.python import pip_line
 from hostprep.system.resources import data_path
 from hostprep.system.run import Running, start
 
-# Of a folder below which ssh makes its sockets: their whole names may have 107 bytes, of which ours
-# and those of ssh take 56.
+# The most bytes in the path of a folder below which ssh makes its sockets: a socket's full path may
+# have 107 bytes, of which our part and ssh's take 56.
 _LONGEST_PLACE = 50
-_MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
-# What ansible-playbook says where patterns leave no host or are none.
+_MOST_SECONDS = 7 * 24 * 3600.0  # staging takes as long as it takes; each host has tight limits
+# What ansible-playbook says if the patterns match no host or are invalid.
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
     '|Limit starting with "@" must be a file'
 )
-# And where no password comes from what is to have one: a file, or a program that prints it.
+# What it says if a file with a password, or a program that prints one, gives none.
 _PASSWORDS = re.compile(r"(vault )?password (was provided from|(client )?script|file)\b", re.I)
 
 
 class NobodyMeant(UsageError):
-    """Of an inventory, and of what limits it, no host is left."""
+    """No host is left of an inventory and its limits."""
 
 
 class FleetObserver(Protocol):
-    """Is told of every event of a run as it comes, and of time that passes without one."""
+    """Is told of every event of a run, and of time that passes without one."""
 
     def event(self, event: Event) -> None:
         """Take the next event."""
@@ -68,16 +68,16 @@ def run_playbook(
     diff: bool = False,
     observer: FleetObserver | None = None,
 ) -> FleetRun:
-    """Run the packaged playbook ``name`` (``site``, ``readiness``) and return what came of it.
+    """Run the packaged playbook ``name`` (``site``, ``readiness``) and return its outcome.
 
     ``inventory`` is a file, a folder, or hosts with commas (``a,b,``), as Ansible takes it;
-    ``variables`` beat those of the inventory, and no text in them is a template. ``limit`` are
-    patterns of hosts, all if empty. A host that fails or is down stops only itself: it is in the
-    result. Raises ``NobodyMeant`` where there is no host to run on, ``HostprepError`` where Ansible
-    itself does not work, FileNotFoundError where the current directory was removed.
+    ``variables`` override those of the inventory, and text in them is never a template. ``limit``
+    are patterns of hosts, all if empty. A host that fails or is down stops only itself, and the
+    result says so. Raises ``NobodyMeant`` if there is no host to run on, ``HostprepError`` if
+    Ansible itself does not work, FileNotFoundError if the current directory was removed.
     """
     _need_ansible()
-    os.getcwd()  # Ansible does not start in a directory that was removed
+    os.getcwd()  # Ansible does not start in a removed directory
     began = time.monotonic()
     tally = Tally()
     words: list[str] = []
@@ -115,23 +115,23 @@ def run_playbook(
 
 
 def _ansible_playbook() -> list[str]:
-    """Return what our Python is to run.
+    """Return the arguments with which our Python runs Ansible.
 
-    Called as a script, Ansible knows the one beside it, by which ssh asks for passwords since
-    ansible-core 2.19: without it no host is reached that has no key of ours.
+    Run as a script, Ansible finds the programs beside it. Since ansible-core 2.19 one of them gives
+    ssh its passwords; without it no host is reached that does not accept a key of ours.
     """
     script = Path(sys.executable).with_name("ansible-playbook")
     return [str(script)] if script.is_file() else ["-m", "ansible", "playbook"]
 
 
 def _place() -> str | None:
-    """Return where a run has its folder, None for the usual place: a batch job's may be deep."""
+    """Return where to make a run's folder, None for the default unless its path is too long."""
     deep = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_PLACE
     return "/tmp" if deep and os.access("/tmp", os.W_OK) else None
 
 
 def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> HostprepError:
-    """Return why Ansible, which ended with ``status`` and ``said`` so, came to no host."""
+    """Return why Ansible, which ended with ``status`` and ``said`` this, ran on no host."""
     if (mistake := unread(said)) is not None:
         return mistake
     errors = errors_in(said)
@@ -150,7 +150,7 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
             f"no host of {inventory.rstrip(',')} is meant: {why[-2000:]}",
             "look at --limit and at the inventory" if limited else "look at the inventory",
         )
-    if errors and "Traceback (most recent call last)" in said:  # of which it is the sense
+    if errors and "Traceback (most recent call last)" in said:  # the error sums it up
         said = errors[-1]
     return HostprepError(
         f"ansible-playbook ended with status {status}: {said[-2000:]}",
@@ -161,8 +161,8 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
 def checked_inventory(inventory: str) -> str:
     """Return the inventory as Ansible takes it: an absolute path, or hosts with commas.
 
-    Raises ``UsageError`` for a path that does not exist, which Ansible would only warn of, and for
-    what is no inventory.
+    Raises ``UsageError`` for a path that does not exist, about which Ansible would only warn, and
+    for things that are not an inventory.
     """
     refuse_what_is_none(inventory)
     if "," in inventory:
@@ -176,9 +176,9 @@ def checked_inventory(inventory: str) -> str:
 
 
 def _as_data(value: Any) -> Any:
-    """Return a variable's value with every text marked as such: Ansible runs others as templates.
+    """Return a variable's value with all texts marked, or Ansible would treat them as templates.
 
-    A path may hold ``{{``, and whoever writes a spec does not choose what the controller runs.
+    A path may contain ``{{``, and the author of a spec must not choose what the controller runs.
     """
     if isinstance(value, str):
         return {"__ansible_unsafe": value}
@@ -199,7 +199,7 @@ def _need_ansible() -> None:
 
 
 def _lines(running: Running) -> Iterator[str | None]:
-    """Yield whole lines as they come, and None while none does."""
+    """Yield whole lines as they come, and None while there is none."""
     rest = b""
     for chunk in running.chunks(timeout_seconds=_MOST_SECONDS):
         if not chunk:

@@ -1,6 +1,6 @@
-"""Whether what a host answered to ``provision`` can be shown and reckoned with. Pure.
+"""Whether a host's answers to ``provision`` can be shown and used in calculations. Pure.
 
-A host may be damaged, or in somebody else's hands: one answer must not cost the result of all.
+A host may be damaged, or in somebody else's hands: one answer must not cost the results of all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_UNDERSTOOD = (
 
 
 def understood(run: FleetRun) -> FleetRun:
-    """Return the run without answers that are none: the hosts that gave them have failed."""
+    """Return the run without malformed answers; the hosts that gave them have failed."""
     return replace(run, hosts=tuple(map(_judged, run.hosts)))
 
 
@@ -39,9 +39,9 @@ def _judged(outcome: HostOutcome) -> HostOutcome:
 
 
 def is_whole(document: Any) -> bool:
-    """Return whether it is what ``apply`` or ``plan`` print, with all that is read from it.
+    """Return whether it is what ``apply`` or ``plan`` print, with all the fields that we read.
 
-    One that says that it did not work may lack any of it; what there is has to be of its kind.
+    A document that reports an error may lack any of them, but those it has must be well-formed.
     """
     if not where_there(_FIELDS)(document):
         return False
@@ -72,7 +72,7 @@ _FIELDS = {
     "done": all_of(_STEP),
     "staged": all_of(_STAGED),
 }
-# What is read from one that worked.
+# The fields that are read from a document without an error.
 _PLANNED = {"warnings", "changes", "unchanged", "refusals"}
 _NEEDED = {
     "hostprep.plan/1": _PLANNED,

@@ -1,4 +1,4 @@
-"""What the hosts' own documents say of a run: changes, what was staged, and what bound it. Pure."""
+"""What the hosts' documents say: changes, what was staged, and what limited its speed. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.fleet.model import FleetRun, HostOutcome
 
-# These carry out or predict what their host's document lists change by change.
+# Tasks with these documents carry out or predict the changes that their document lists.
 _CONVERGE = ("hostprep.apply/1", "hostprep.plan/1")
 CONVERGE_TASK = "Converge"
 
 
 @dataclass(frozen=True, slots=True)
 class HostChange:
-    """One thing that changed on a host, or would: the words of its hostprep, or a task's name."""
+    """A change on a host, made or predicted: from its hostprep's document, or a task's name."""
 
     subject: str
     action: str | None = None
@@ -24,7 +24,7 @@ class HostChange:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that is not as the spec has it, and stays so: no run makes it so."""
+    """Something that does not match the spec and stays so, because no run changes it."""
 
     subject: str
     reason: str
@@ -32,7 +32,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A data set that a host staged. ``bound_by`` is what bound it, None where that is unknown."""
+    """A data set that a host staged. ``bound_by`` is what limited its speed, None if unknown."""
 
     dataset: str
     copied_bytes: int
@@ -42,19 +42,19 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class TotalRate:
-    """All that the hosts staged, from the first host's beginning to the last one's end."""
+    """The total that the hosts staged, from the first one's start to the last one's end."""
 
     copied_bytes: int
     seconds: float
 
     @property
     def bytes_per_s(self) -> float:
-        """The mean rate at which the sources were read, all hosts together."""
+        """The mean rate at which the sources were read, by all hosts together."""
         return self.copied_bytes / self.seconds
 
 
 def changes_of(outcome: HostOutcome) -> tuple[HostChange, ...]:
-    """Return what changed on a host, or would: tasks, and in place of ``Converge`` its steps."""
+    """Return a host's changes: tasks, and instead of ``Converge`` the steps of its document."""
     steps = tuple(
         HostChange(f"{each['kind']} {each['subject']}", each["action"], each["reason"])
         for document in outcome.documents
@@ -68,7 +68,7 @@ def changes_of(outcome: HostOutcome) -> tuple[HostChange, ...]:
 
 
 def left_on(outcome: HostOutcome) -> tuple[Left, ...]:
-    """Return what is not as the spec has it though nothing of it is changed, or would be."""
+    """Return what does not match the spec and is not changed either."""
     return tuple(
         Left(f"{each['kind']} {each['subject']}", each["reason"])
         for document in outcome.documents
@@ -79,7 +79,7 @@ def left_on(outcome: HostOutcome) -> tuple[Left, ...]:
 
 
 def warnings_of(outcome: HostOutcome) -> tuple[str, ...]:
-    """Return what was warned of a host, each once though plan and apply both say it."""
+    """Return a host's warnings, each once even if both plan and apply have it."""
     said = [
         str(warning)
         for document in outcome.documents
@@ -104,7 +104,7 @@ def staged_by(outcome: HostOutcome) -> tuple[Staged, ...]:
 
 
 def total_rate(run: FleetRun) -> TotalRate | None:
-    """Return how fast the hosts staged together; None where nothing was copied."""
+    """Return how fast the hosts staged together; None if nothing was copied."""
     stagers = [outcome for outcome in run.hosts if _copied(staged_by(outcome))]
     begins = [outcome.started_at for outcome in stagers if outcome.started_at is not None]
     ends = [outcome.ended_at for outcome in stagers if outcome.ended_at is not None]
@@ -115,7 +115,7 @@ def total_rate(run: FleetRun) -> TotalRate | None:
 
 
 def _steps(document: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """Return the changes that were made or, of a plan, would be: none where any is refused."""
+    """Return the changes that were made or planned: none if any of them is refused."""
     planned = () if document.get("refusals") else document.get("changes", ())
     steps: Iterable[dict[str, Any]] = document.get("done", planned)
     return steps

@@ -1,4 +1,4 @@
-"""The spec as it travels to the hosts: checked here, with every scalar as it was written."""
+"""The spec in the form that is sent to hosts: checked here, with every scalar as written."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hostprep.spec.loading import parse_spec
 def spec_for_hosts(path: Path, *, named: bool, prune: bool = False) -> dict[str, Any]:
     """Return the spec file's content as plain values.
 
-    Numbers stay text, so that a mode of ``0755`` arrives as such. Raises what ``load_spec`` does,
-    and ``UsageError`` for a source relative to the file, which on a host would be another folder,
-    and where ``prune`` would remove what the file says nothing of.
+    Numbers stay text, so that a mode of ``0755`` arrives as such. Raises the errors of
+    ``load_spec``, and ``UsageError`` for a source relative to the file, which on a host would be
+    another folder, and if ``prune`` would remove what the file does not mention.
     """
     content = read_spec_bytes(path, named=named)
     spec = parse_spec(content, shown_path=str(path), path=str(path.absolute()))

@@ -1,4 +1,4 @@
-"""What a host without a package registry needs to install hostprep: all wheels, in one archive."""
+"""What a host needs to install hostprep without a package registry: all wheels in one archive."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from hostprep.system.own_files import write_atomically
 from hostprep.system.run import CommandFailed, run
 from hostprep.system.state import state_dir
 
-# A host says what it is: each of these is bounded, or one host could fill the controller's memory.
+# A host describes itself: all parts have limits, or one host could fill the controller's memory.
 _TARGET = re.compile(r"3\.(\d{1,3})-(\w{1,32})-glibc-2\.(\d{1,3})", re.ASCII)
-_OLDEST_GLIBC = 17  # of manylinux2014, below which nobody builds any more
-_NEWEST_GLIBC = 99  # there are two in a year; 2.42 is of 2025
-_SHOWN = 60  # of what a host says that it is
+_OLDEST_GLIBC = 17  # of manylinux2014; hardly any wheel supports older ones
+_NEWEST_GLIBC = 99  # there are two a year; 2.42 is from 2025
+_SHOWN = 60  # characters of a host's description
 _DOWNLOAD_SECONDS = 900
 _KEEP_SECONDS = 24 * 3600
 
@@ -63,7 +63,7 @@ class Target:
         return f"3.{self.python_minor}-{self.machine}-glibc-2.{self.glibc_minor}"
 
     def pip_options(self) -> list[str]:
-        """Return the options with which pip chooses wheels for this host and not for this one."""
+        """Return the options with which pip selects wheels for that host instead of this one."""
         options = ["--only-binary=:all:", "--implementation=cp"]
         options.append(f"--python-version=3.{self.python_minor}")
         options += [f"--abi={abi}" for abi in (f"cp3{self.python_minor}", "abi3", "none")]
@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Wheelhouse:
-    """hostprep's own wheel by name and build, and the tar archive with it and what it needs."""
+    """The name and build of hostprep's wheel, and the tar archive of it and its dependencies."""
 
     wheel: str
     build: str
@@ -82,11 +82,11 @@ class Wheelhouse:
 
 
 def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelhouse:
-    """Return the archive for a host; what was made for one before is used again.
+    """Return the archive for a host; one that was made earlier is used again.
 
-    ``target`` of None puts hostprep's wheel alone into it. ``given`` is a folder of wheels to take
-    instead of downloading. Raises ``HostprepError`` where the download fails, ``UsageError`` where
-    that folder is not enough for the host.
+    With a ``target`` of None it contains only hostprep's wheel. ``given`` is a folder of wheels to
+    use instead of downloading. Raises ``HostprepError`` if the download fails, ``UsageError`` if
+    that folder lacks something that the host needs.
     """
     packed = pack_wheel()
     home = state_dir() / "fleet"
@@ -111,7 +111,7 @@ def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelho
 
 
 def _downloaded(target: Target, home: Path) -> Path:
-    """Return the folder with the wheels for ``target``; download them where there is none yet."""
+    """Return the folder with the wheels for ``target``; download them if there is none yet."""
     needed = _needed()
     folder = home / f"{target}-{_hash(*needed)}"
     if folder.is_dir():
@@ -184,13 +184,13 @@ def _wheels_in(folder: Path) -> tuple[Path, ...]:
 
 
 def _identity(wheel: Path) -> str:
-    """Return the wheel's name and content: a folder may be filled anew under the same names."""
+    """Return the wheel's name and content: a folder may be refilled under the same names."""
     with wheel.open("rb") as file:
         return f"{wheel.name} {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _forget_old(archives: Iterable[Path]) -> None:
-    """Remove archives that nobody has asked for of late; another run may be sending a later one."""
+    """Remove archives that have not been used lately; other runs may be sending newer ones."""
     for archive in archives:
         if time.time() - archive.stat().st_mtime > _KEEP_SECONDS:
             archive.unlink()

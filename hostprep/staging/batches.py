@@ -1,4 +1,4 @@
-"""Entries of one directory packed together: what travels between processes as one piece."""
+"""Entries of one directory packed together, to be sent between processes as one piece."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from hostprep.units import PAGE_BYTES
 
 BATCH_FILES = 128
 BATCH_BYTES = 16 * 1024 * 1024
-# A directory of more entries is looked at by several workers.
+# Several workers look at a directory with more entries than this.
 LARGE_DIRECTORY = 1024
 
-# A directory, what is in it, and of a large one names that nobody has looked at.
+# A directory, its contents, and for a large one the names that nobody has looked at.
 Listed = tuple[str, tuple[Any, ...], list[str]]
 
 
 class Batch(NamedTuple):
-    """Entries of one directory that are copied in one go, packed with ``marshal``."""
+    """Entries of one directory that are copied together, packed with ``marshal``."""
 
     directory: str
     files: int
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 def split_batches(batches: Iterable[Batch], most_files: int | None) -> Iterator[Batch]:
-    """Yield the batches, those of over twice ``most_files`` in pieces; None leaves all whole."""
+    """Yield the batches, those over twice ``most_files`` in pieces; None leaves all as they are."""
     for batch in batches:
         if most_files is None or batch.files <= 2 * most_files:
             yield batch
@@ -77,11 +77,11 @@ def pack_batches(
 
 
 def list_batches(source: DirCache, directory: str, *, from_server: bool, encrypts: bool) -> Listed:
-    """List a directory of the source in batches: (directory, what is there, names).
+    """List a directory of the source in batches: (directory, its contents, names).
 
-    One that is locked cannot be read: the names in it are not those of its files. ``names``, for
-    ``look_up_batches``, are those of a directory with many entries, see ``list_if_few``. Plain
-    tuples, as a worker sends them.
+    A locked directory is an error, because the names shown in it are not those of its files.
+    ``names``, for ``look_up_batches``, are those of a directory with many entries, see
+    ``list_if_few``. The result is plain tuples, as a worker sends them.
     """
     try:
         descriptor = source.fd(directory)
@@ -96,7 +96,7 @@ def list_batches(source: DirCache, directory: str, *, from_server: bool, encrypt
 def look_up_batches(
     source: DirCache, directory: str, names: list[str], *, from_server: bool
 ) -> tuple[float, tuple[Any, ...]]:
-    """Return how many seconds a look at ``names`` took, and what ``list_batches`` has of them."""
+    """Return the seconds that looking up ``names`` took, and their part of ``list_batches``."""
     started = monotonic()
     try:
         descriptor = source.fd(directory)

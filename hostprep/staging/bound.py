@@ -1,4 +1,4 @@
-"""What bound a run of ``stage``: the processors, who else has them, the source or the target."""
+"""What limited a ``stage`` run: processors, programs that use them, the source or the target."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ if TYPE_CHECKING:
     from hostprep.staging.model import StageResult
     from hostprep.staging.planning import StagePlan
 
-# Nothing can be said of less than this: starting and ending weigh as much as reading.
+# A shorter run says nothing: starting and ending weigh as much as reading.
 _LEAST_SECONDS = 0.2
 _LEAST_BYTES = 32 * 1024 * 1024
 _BUSY = 0.8
-# A quota that ended so many of its periods early is what a run waited for, if it took so much of
-# what the quota gives itself: in a container it is the quota of other programs too.
+# A quota limited a run if it ended this share of its periods early and the run used at least this
+# share of the quota: in a container the quota is shared with other programs.
 _THROTTLED, _OWN_SHARE = 0.5, 0.25
-# Shares of what the source gave in a probe: from the first on it was the source that bound, and
-# below the second it was not.
+# Shares of the rate that a probe of the source reached: from the first on, the source was the
+# limit; below the second, it was not.
 _REACHED, _FAR_OFF = 0.8, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a run was bound ``by``, and what shows it.
+    """What limited a run (``by``), and the evidence.
 
-    That is ``processors`` (it had all that it may have), ``quota`` (its control group's, of
-    processor time), ``other programs`` (which had the processors), ``readers`` (fewer were asked
-    for than it would take), ``source``, ``target`` or, where it may be either, ``storage``.
+    That is ``processors`` (it used all that it may use), ``quota`` (its control group's, of
+    processor time), ``other programs`` (which used the processors), ``readers`` (fewer were asked
+    for than it would use), ``source``, ``target`` or, if it may be either, ``storage``.
 
     ``cores`` is how many may be used, a fraction under a quota; ``busy_cores`` of them were, and
-    ``waiting_cores`` more would have been, had they been free (None where the kernel does not
+    ``waiting_cores`` more would have been if they had been free (None if the kernel does not
     tell). ``throttled_share`` of the quota's periods were ended early. ``readers`` were at work,
-    and ``own_readers`` would have been chosen. The ceiling is the source's, None where none is
-    known.
+    and ``own_readers`` would have been chosen. The ceiling is the source's, None if none is known.
     """
 
     by: str
@@ -54,7 +53,7 @@ class Bound:
     own_readers: int | None = None
 
     def words(self) -> str:
-        """Return it as a sentence for people; a ceiling is only named where it was measured."""
+        """Return a sentence for people; it names a ceiling only if one was measured."""
         rate = format_rate(self.bytes_per_s)
         noun = "core" if self.cores == 1 else "cores"
         busy = f"{self.busy_cores:.1f} of {self.cores:g} {noun} busy"
@@ -94,7 +93,7 @@ class Bound:
 
 
 def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None:
-    """Judge a finished run; None where too little was copied or memory answered.
+    """Judge a finished run; None if too little was copied, or memory was copied to memory.
 
     ``cores`` is how many may be used (see ``host.cpu.usable_cpus``).
     """
@@ -123,20 +122,20 @@ def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None
 
     if (processors.throttled_share or 0) >= _THROTTLED and busy >= _OWN_SHARE * cores:
         return found("quota")
-    # Where more readers helped, it was not the page cache that answered.
+    # If more readers helped, the data did not come from the page cache.
     cached = plan.sample.is_warm and readers <= plan.reading.readers
     usable = min(cores, readers)
     too_few = readers < own_readers
     if busy >= _BUSY * usable:
         return found("readers" if too_few and readers < cores else "processors")
-    # Threads that wake together wait for each other as well, and then leave processors idle.
+    # Threads that wake up together also wait for each other, and then leave processors idle.
     taken = (processors.busy_share or 0) >= _BUSY
     if taken and waiting is not None and busy + waiting >= _BUSY * usable:
         return found("other programs")
     if too_few and not cached:
         return found("readers")
     if cached:
-        # Memory to memory it is neither.
+        # From memory to memory, neither storage is the limit.
         return None if plan.in_ram else found("target")
     mean_bytes = result.copied_data_bytes / max(1, result.copied_files)
     ceiling, name = ceiling_of(plan.storage, mean_bytes, rate)
@@ -145,7 +144,7 @@ def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None
 
 
 def _own_readers(plan: StagePlan, cores: float) -> int:
-    """Return how many readers are chosen for the source where none are asked for."""
+    """Return how many readers would be chosen for the source if none were asked for."""
     if plan.request.readers is None and not plan.request.gentle:
         return plan.reading.readers
     return choose_reading(
@@ -159,10 +158,10 @@ def _own_readers(plan: StagePlan, cores: float) -> int:
 
 
 def _slower_side(rate: float, ceiling: float | None, result: StageResult, plan: StagePlan) -> str:
-    """Tell a disk or network target from the source, by what the source is known to give."""
+    """Tell a slow disk or network target from a slow source, by what is known of the source."""
     if ceiling is not None and rate >= _REACHED * ceiling:
         return "source"
-    # By the look at the source, a single reader of it would have been ahead of the copy.
+    # In the sample of the source, even a single reader would have been faster than this copy.
     files_per_s = result.copied_files / result.phases["copy"]
     small = result.copied_data_bytes / max(1, result.copied_files) < SAMPLED_BYTES
     if small and plan.sample.seconds is not None and files_per_s * plan.sample.seconds < 1:

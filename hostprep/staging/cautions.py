@@ -1,4 +1,4 @@
-"""What to beware of in a run that may be done: told before it, by ``stage`` and by ``plan``."""
+"""Warnings about a run that is allowed, for ``stage`` and ``plan`` to show before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hostprep.volumes.budget import budget_warnings
 
 
 def cautions(plan: StagePlan) -> tuple[str, ...]:
-    """Return what to know of the source, the target and the memory; of a volume, its plan tells."""
+    """Return warnings about the source, the target and the memory; a volume's plan has its own."""
     request = plan.request
     parent, admits = request.parent, admission_warning(request.source)
     if plan.volume is not None:

@@ -1,4 +1,4 @@
-"""What a source is known to give: what an earlier probe of the same file system measured."""
+"""How fast a source can be, according to an earlier probe of the same file system."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hostprep.system.state import readable_state_dirs
 if TYPE_CHECKING:
     from hostprep.host.block import PathStorage
 
-# Up to this mean size the probe's rate of whole small files is the ceiling, above it the
-# sequential one: the size at which seeking and streaming take an arm about the same time.
+# Up to this mean size the probe's rate of whole small files is the ceiling, above it the sequential
+# rate: at this size seeking and streaming take a disk arm about the same time.
 _SMALL_FILE_BYTES = 1024 * 1024
 
 
 def ceiling_of(
     storage: PathStorage, mean_bytes: float, rate: float
 ) -> tuple[float | None, str | None]:
-    """Return the most that a source gave in a probe (bytes/s), and the probe's id.
+    """Return a source's highest rate in a probe (bytes/s), and the probe's id.
 
-    Of files of ``mean_bytes``. None where no probe is known to be of the same file system, or where
-    ``rate`` (bytes/s) was more: then memory answered, and it was no ceiling.
+    It is the rate for files of ``mean_bytes``. None if no probe is known to be of the same file
+    system, or if ``rate`` (bytes/s) was higher: then memory answered, and it was no ceiling.
     """
     found = _latest_probe(storage)
     if found is None:
@@ -38,7 +38,7 @@ def ceiling_of(
 def _latest_probe(storage: PathStorage) -> dict[str, Any] | None:
     """Return the last valid probe of the same file system.
 
-    Its device and mount point are no proof of that: another disk may have them by now.
+    The same device and mount point do not prove that: another disk may have them now.
     """
     own = file_system_id(storage)
     if own is None:
@@ -51,5 +51,5 @@ def _latest_probe(storage: PathStorage) -> dict[str, Any] | None:
                 if document["settings"]["file_system"] == own and document["valid"]:
                     found.append((document["time"], document))
             except (OSError, ValueError, KeyError, TypeError):
-                continue  # not a probe that one could rely on
+                continue  # not a reliable probe
     return max(found, key=lambda item: str(item[0]))[1] if found else None

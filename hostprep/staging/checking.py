@@ -1,4 +1,4 @@
-"""Read files again and compare them with what is recorded of them."""
+"""Read files again and compare them with their records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DirCache, join, writable
 
 _TASK_FILES = 64
-# In smaller files holes are not looked for.
+# Smaller files are not searched for holes.
 _MAY_HAVE_HOLES_BYTES = 1024 * 1024
 _OPEN_AT_ONCE = 4
 
@@ -38,9 +38,9 @@ def check_kept(
     *,
     gentle: bool,
 ) -> tuple[Differing, ...]:
-    """Read all that would be kept, in the source and in the target; return what differs.
+    """Read everything that would be kept, in source and target; return what differs.
 
-    Symlinks as well, which can be made to lead elsewhere with the same length and time.
+    That includes symlinks, which can be changed to lead elsewhere with the same length and time.
     """
     observer.phase("check", files=2 * plan.kept.files, size_bytes=2 * plan.kept.bytes)
     lines = map(decode_line, plan.keep_lines)  # one by one: all at once take 800 bytes a file
@@ -55,7 +55,7 @@ def check_published(
     processes: int,
     observer: Observer,
 ) -> list[tuple[str, str]]:
-    """Read the files of ``lines`` below ``published_fd``; return those that differ, with how."""
+    """Read the files of ``lines`` below ``published_fd``; return those that differ, and how."""
     job = Job(published_fd, published_fd, looks_only=True)
     wrong = _check(job, lines, ("target",), processes, observer)
     return [(each.path, each.reason) for each in wrong]
@@ -75,9 +75,9 @@ def check_written(
 ) -> None:
     """Read back from the disk all that was copied; what differs is copied once more.
 
-    What differs again is removed and added to the problems. ``taken_up_alone``: of what is there
-    only what the ``plan`` takes up of an earlier run is read. Symlinks are compared as well: of one
-    that the disk did not take, a look shows no more than that it is there.
+    What differs again is removed and added to the problems. ``taken_up_alone``: read only what the
+    ``plan`` takes over from an earlier run. Symlinks are compared as well: if the disk did not
+    store one, lstat still shows that it is there.
     """
     lines = plan.done_lines if taken_up_alone else None
     wrong = dict(_check_private(private, processes, observer, gentle=gentle, lines=lines))
@@ -98,7 +98,7 @@ def check_written(
             again.batches.extend(pack_batches(parent, [entry]))
             again.copied += Totals.of(entry)
             holes[path] = entry.hole_bytes
-    # Taken back for both copies, as their bytes were: what differs twice has none left.
+    # Subtracted for both copies, as their bytes were: what differs twice has no holes left.
     copied.hole_bytes = max(0, copied.hole_bytes - sum(holes.values()))
     observer.phase("copy", files=again.copied.files, size_bytes=again.copied.data_bytes)
     copied.add(copy_again(again))
@@ -118,15 +118,15 @@ def _check_private(
     only: Iterable[str] | None = None,
     lines: Sequence[bytes] | None = None,
 ) -> list[tuple[str, str]]:
-    """Read what was copied, or ``only`` these paths of it; return what differs, with how.
+    """Read what was copied, or ``only`` these paths; return what differs, and how.
 
-    ``lines`` are the records of what is to be read, None for those of the journals.
+    ``lines`` are the records of what to read, None for those of the journals.
     """
     journal = ManifestIndex(private.journals())
     wanted = None if only is None else _by_directory(only)
 
     def known() -> Iterator[tuple[str, list[Recorded]]]:
-        """Yield directory by directory: the records of all at once take 800 bytes a file."""
+        """Yield records one directory at a time: all at once would take 800 bytes per file."""
         if lines is not None:
             yield from map(decode_line, lines)
             return
@@ -136,7 +136,7 @@ def _check_private(
 
     with closing(journal), DirCache(private.tree_fd, limit=_OPEN_AT_ONCE) as tree:
         to_read = partial(_data_bytes, tree)
-        # From the journals, which have what an interrupted run copied and did not read back too.
+        # From the journals, which also have what an interrupted run copied but did not read back.
         files = size_bytes = 0
         for directory, records in known():
             for record in filter(_may_be_compared, records):
@@ -152,16 +152,16 @@ def _check_private(
 
 
 def _data_bytes(tree: DirCache, directory: str, record: Recorded) -> int:
-    """Return the bytes that the disk gives for a file: none for holes, which only large ones have.
+    """Return the bytes that the disk delivers for a file: all but holes, if it is large.
 
-    Told of as if they were read, they would make a rate that no disk has.
+    Counted as read, holes would make a rate that no disk reaches.
     """
     if record.size < _MAY_HAVE_HOLES_BYTES:
         return record.size
     try:
         there = os.stat(record.name, dir_fd=tree.fd(directory), follow_symlinks=False)
     except OSError:
-        return record.size  # which the reading tells of
+        return record.size  # reading it will report the error
     return min(record.size, there.st_blocks * 512)
 
 
@@ -170,7 +170,7 @@ def _whole(directory: str, record: Recorded) -> int:
 
 
 def _portions(records: list[Recorded]) -> Iterator[list[Recorded]]:
-    """Split what one task would read too long, while others have nothing to do."""
+    """Split what would keep one task reading for too long while others have nothing to do."""
     portion: list[Recorded] = []
     size_bytes = 0
     for record in records:
@@ -200,9 +200,9 @@ def _by_directory(paths: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _withdraw(paths: Container[str], private: PrivateDir, plan: CopyPlan, copied: Copied) -> None:
-    """Take copies out of the private tree, its journals, the sums and the digest again.
+    """Remove copies from the private tree, its journals, the sums and the digest again.
 
-    What the ``plan`` takes up of an earlier run is in its own sums; that run had verified it.
+    What the ``plan`` takes over from an earlier run is in the plan's own sums.
     """
     taken_up = _not_taken_up(paths, plan)
     lines = []
@@ -217,7 +217,7 @@ def _withdraw(paths: Container[str], private: PrivateDir, plan: CopyPlan, copied
                 if path not in paths:
                     kept.append(record)
                     continue
-                # A run that was killed while it published has closed it to its owner already.
+                # A run killed while publishing may already have closed the directory to its owner.
                 os.unlink(record.name, dir_fd=writable(tree.fd(directory)))
                 if path in taken_up:
                     continue
@@ -234,7 +234,7 @@ def _withdraw(paths: Container[str], private: PrivateDir, plan: CopyPlan, copied
 
 
 def _not_taken_up(paths: Container[str], plan: CopyPlan) -> set[str]:
-    """Have the ``plan`` take up none of ``paths``, and return those that it would have."""
+    """Make the ``plan`` take over none of ``paths``; return those that it would have taken over."""
     found = set()
     for index, (directory, records) in enumerate(map(decode_line, plan.done_lines)):
         kept = [each for each in records if join(directory, each.name) not in paths]
@@ -249,7 +249,7 @@ def _not_taken_up(paths: Container[str], plan: CopyPlan) -> set[str]:
             plan.resumed += Totals(-1, -record.size, 0, -1)
             term = digest.entry_term(record.kind, path, record.content)
             plan.digest_sum = digest.subtract(plan.digest_sum, term)
-    if found:  # their hard links are to what is copied now
+    if found:  # their hard links are to be made to the new copies
         plan.links = [
             replace(link, kept=None) if link.primary in found else link for link in plan.links
         ]

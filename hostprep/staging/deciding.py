@@ -1,4 +1,4 @@
-"""What a run of ``stage`` is to do, once the source is scanned; changes nothing."""
+"""Decides what a ``stage`` run is to do, once the source is scanned; changes nothing."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def decide(
 ) -> StagePlan:
     """Return the plan for a scanned source; ``stack`` closes what it holds open.
 
-    ``started`` is when planning began, on the monotonic clock, and ``seconds`` has the phases.
-    A rule that forbids the run is the plan's ``refusal``.
+    ``started`` is when planning began, on the monotonic clock, and ``seconds`` has the durations of
+    phases. A rule that forbids the run is the plan's ``refusal``.
     """
     previous = load_record(request.name, request.target)
     parent_fd = _open_parent(request, stack)
@@ -142,7 +142,7 @@ def _refusal_before_planning(
     published_fd: int | None,
     mounts: Sequence[Mount],
 ) -> Refused | None:
-    """Return the first rule that forbids the run before anything of it is planned, if one does."""
+    """Return the first rule that forbids the run before its files are planned, if one does."""
     return (
         (moved_refusal(previous) if previous is not None else None)
         or locked_refusal(request.parent)
@@ -157,10 +157,10 @@ def _refusal_before_planning(
 def _room_of(
     request: StageRequest, files: CopyPlan, parent_fd: int | None
 ) -> tuple[VolumePlan | None, Space, RamBudget | None]:
-    """Return what is to be done to the volume, the room on the target, and in the memory.
+    """Return the plan for the volume, the room on the target, and the memory budget.
 
-    The last is None where a volume that is mounted or grown has all that is written to it in its
-    own budget, and where nothing is copied.
+    The budget is None if the volume's own plan has one, because it is mounted or grown, and if
+    nothing is copied.
     """
     volume = None
     if request.volume_size_bytes is None:
@@ -174,7 +174,7 @@ def _room_of(
 
 
 def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
-    """Return a descriptor of the directory that data sets lie in, None before it is there."""
+    """Return a descriptor of the directory that data sets lie in, None if it does not exist yet."""
     volume, mounts = None, read_mounts()
     if request.volume_size_bytes is not None:
         volume = mount_containing(followed(request.parent), mounts)
@@ -202,11 +202,11 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
 
 @contextmanager
 def _target_read(request: StageRequest) -> Iterator[None]:
-    """Have an error of the disk or server that the target is on say so."""
+    """Make an error of the target's disk or server say so."""
     try:
         yield
     except OSError as error:
-        # A name in it tells where; of what was read by its descriptor there is none.
+        # Errors of reading by descriptor have no file name.
         where = f" ({error.filename})" if isinstance(error.filename, str) else ""
         raise HostprepError(
             f"the target {request.target} cannot be looked at: {error.strerror}{where}; nothing was"
@@ -216,7 +216,7 @@ def _target_read(request: StageRequest) -> Iterator[None]:
 
 
 def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None:
-    """Refuse to write where the file system, an ext4 after an error for instance, lets nobody."""
+    """Refuse to write to a read-only file system, for instance ext4 after an error."""
     path = standing_directory(request.parent)
     if files.nothing_to_do or not os.statvfs(path).f_flag & os.ST_RDONLY:
         return None
@@ -232,7 +232,7 @@ def _sample_of(
     observer: Observer,
     served: bool,
 ) -> Sample:
-    """Look how the source answers, where anything is to be read of it."""
+    """Sample how the source answers, if anything is to be read from it."""
     if not files.copied.files:
         return Sample(0, None, None)
     arm = storage_class is StorageClass.ARM
@@ -282,7 +282,7 @@ def _plan_files(
         if published_fd is not None and previous is not None:
             manifest = manifest_of(previous)
         stack.callback(manifest.close)
-        # Without its journals nothing of an interrupted run is taken up: all is copied anew.
+        # Without its journals nothing can be taken over from an interrupted run: copy everything.
         in_ram = request.volume_size_bytes is not None or is_in_ram(request.parent)
         anew = begins_anew(request.verify, full_check=request.full_check, in_ram=in_ram)
         journal = _journal_of(request, [] if anew else journals, observer)
@@ -318,16 +318,16 @@ def _plan_files(
 
 
 def _journal_of(request: StageRequest, paths: list[str], observer: Observer) -> ManifestIndex:
-    """Return what an interrupted run put down, nothing where its disk does not give it back.
+    """Return an interrupted run's journals; an empty index if its disk cannot read them.
 
-    It would not at any later run either: the copies are made anew then.
+    No later run could read them either, so the copies are made anew.
     """
     try:
         return ManifestIndex(paths)
     except OSError as error:
         where = f"{request.parent.rstrip('/')}/{private_name(request.name)}"
         if error.errno not in OF_A_DISK:
-            error.filename = where  # and not that of a descriptor
+            error.filename = where  # instead of a descriptor's
             with _target_read(request):
                 raise
         observer.note(
@@ -340,10 +340,10 @@ def _journal_of(request: StageRequest, paths: list[str], observer: Observer) -> 
 def _plan_again(
     plan: Callable[[frozenset[str]], CopyPlan], read: Set[str], suspect: set[str]
 ) -> CopyPlan:
-    """Return a plan that copies what is ``suspect``, and keeps nothing that was not ``read``."""
+    """Return a plan that copies what is ``suspect`` and keeps nothing that was not ``read``."""
     found = plan(frozenset(suspect))
-    # In the place of what is copied now, another of its hard links may be kept, which was to be
-    # copied before, and so was not read.
+    # In the place of a file that is now copied, another of its hard links may be kept that was to
+    # be copied before and therefore was not read.
     while unread := found.kept_paths() - read:
         suspect |= unread
         found = plan(frozenset(suspect))

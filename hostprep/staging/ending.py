@@ -1,4 +1,4 @@
-"""What stays on record of a run that failed: why."""
+"""What is recorded about a failed run: the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AS_IT_SAID = "it said why"
 
 @contextmanager
 def failure_on_record(plan: StagePlan) -> Iterator[None]:
-    """Have ``status`` say what ended the run in the body, where that raises an error."""
+    """If the body raises an error, record it so that ``status`` shows what ended the run."""
     try:
         yield
     except (HostprepError, OSError) as error:
@@ -29,7 +29,7 @@ def failure_on_record(plan: StagePlan) -> Iterator[None]:
 
 
 def keep_shortfall(plan: StagePlan, result: StageResult) -> StageResult:
-    """Have ``status`` say what kept a run from publishing, and return its ``result``."""
+    """Record for ``status`` why a run could not publish, and return its ``result``."""
     shortfall = shortfall_of(result, partial=plan.request.partial)
     if shortfall is not None and not result.published:
         _keep(plan, shortfall.message.removesuffix("."))
@@ -37,7 +37,7 @@ def keep_shortfall(plan: StagePlan, result: StageResult) -> StageResult:
 
 
 def _nameless(error: HostprepError | OSError) -> str:
-    """Return what is said of an error to all who may read the record."""
+    """Return an error's message without names, for all who may read the record."""
     if isinstance(error, NotWritten):
         return without_claim(error.message).removesuffix(".")
     cause = error.__cause__ if isinstance(error.__cause__, TaskFailed) else error
@@ -48,7 +48,7 @@ def _nameless(error: HostprepError | OSError) -> str:
 
 def _keep(plan: StagePlan, failure: str) -> None:
     request = plan.request
-    with suppress(OSError, HostprepError):  # its own disk fails as well
+    with suppress(OSError, HostprepError):  # its own disk may fail as well
         record = load_record(request.name, request.target)
         if record is None or folder_of(record) != folder(request.name, request.target):
             return

@@ -27,16 +27,16 @@ from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
 from hostprep.system.flushing import flush_file_system
 
-# Where more readers are tried than were chosen.
+# The limit if more readers are tried than were chosen.
 _MOST_PROCESSES = 16
 
 
 def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Observer) -> Copied:
-    """Copy what ``files`` says into the private tree, verified as asked, and journal it.
+    """Copy ``files`` into the private tree, verified as asked, and journal it.
 
     ``files`` are those of the run's ``plan``, or some that are copied once more. Files that fail
-    are in ``problems``; raises ``HostprepError`` for what ends the whole run, with the work so far
-    kept for the next one.
+    are in ``problems``. Raises ``HostprepError`` for errors that end the whole run; the work so far
+    is kept for the next one.
     """
     reading, verify, gentle = plan.reading, plan.request.verify, plan.request.gentle
     if verify is Verify.READBACK and not plan.in_ram:
@@ -69,10 +69,10 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
             def tick() -> None:
                 now = monotonic()
                 parts, size_bytes = pool.effort()
-                # A disk to write to may keep us waiting as well.
+                # A disk that is written to may also make us wait, so only do this for RAM.
                 if plan.served and plan.in_ram:
                     standstill.seen((parts, size_bytes), now)
-                # A long task counts by its bytes while it lasts; what is copied twice counts once.
+                # A long task counts by its bytes while it runs; copying a file twice counts once.
                 so_far = min(size_bytes, files.copied.data_bytes)
                 observer.progress(copied.files, max(copied.data_bytes, so_far))
                 if governor is not None:
@@ -90,10 +90,10 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
 
 
 def _worth_no_worker(plan: StagePlan, files: CopyPlan) -> bool:
-    """Whether these are so few, and so soon at hand, that this process copies them itself.
+    """Whether the files are so few, and available so fast, that this process copies them itself.
 
-    Never where the source is served: it may cease to answer, and a process that waits for it cannot
-    be interrupted.
+    Never if the source is served: it may cease to answer, and a process that waits for it cannot be
+    interrupted.
     """
     few = files.copied.files <= 64 and files.copied.bytes <= 16 * 1024 * 1024
     at_hand = plan.answers_from_memory or plan.reading.readers == 1
@@ -101,11 +101,11 @@ def _worth_no_worker(plan: StagePlan, files: CopyPlan) -> bool:
 
 
 def settle(plan: StagePlan, copied: Copied, private: PrivateDir, observer: Observer) -> None:
-    """Have all that was ``copied`` written to the disk and, where asked for, read back from it.
+    """Write all that was ``copied`` to the disk and, if asked for, read it back.
 
     What differs is copied once more; what differs again is in ``problems``. Raises
-    ``HostprepError`` where it cannot be written out. What is taken up of a run before is read back
-    in any case: the kernel tells once what the disk did not take, and may have told that run.
+    ``HostprepError`` if it cannot be written. Files taken over from an earlier run are always read
+    back: the kernel reports a failed write only once, and may have reported it to that run.
     """
 
     def copy_again(files: CopyPlan) -> Copied:
@@ -136,10 +136,10 @@ class NotWritten(HostprepError):
 
 
 def sync_file_system(descriptor: int, so_far: str, then: str | None = None) -> None:
-    """Write everything of the file system that holds ``descriptor`` to its disk (syncfs(2)).
+    """Write everything on the file system that holds ``descriptor`` to its disk (syncfs(2)).
 
-    Raises ``NotWritten`` where that fails; ``so_far`` says how things stand then, and ``then`` what
-    the same command makes of it.
+    Raises ``NotWritten`` if that fails; ``so_far`` says what the state is then, and ``then`` what
+    the same command does with it.
     """
     try:
         flush_file_system(descriptor)
@@ -178,6 +178,6 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
             spec_hint="raise `ulimit -n`",
         )
     hint = again
-    if error.errno in DISK_FAILS:  # of the target for the most part: ext4 is read-only after one
+    if error.errno in DISK_FAILS:  # usually the target's: ext4 becomes read-only after one
         hint = f"`dmesg` tells what became of the disk or the server: mend that and {hint}"
     return HostprepError(f"copying failed: {error.reason}; nothing was published.", hint)

@@ -1,4 +1,4 @@
-"""What ended a run of ``stage``, as a sentence and what to do."""
+"""Errors that end a ``stage`` run, as a sentence with a hint."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
 
 _MOST_NAMED = 3
-# What copies meet whose disk fails: ext4 is read-only after its first error.
+# Errors that copying meets if a disk fails: ext4 becomes read-only after its first error.
 DISK_FAILS = {*OF_A_DISK, errno.EROFS}
 SEE_DMESG = "`dmesg` tells what became of a disk or its file system"
 
 
 def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | None:
-    """Have a refusal to mount over what lies there say what is to be done about our data sets."""
+    """If a refusal to mount over files concerns our data sets, add what to do about them."""
     lines = " and ".join(f"`hostprep unstage {shlex.quote(target)}`" for target in targets)
     if isinstance(refusal, NotEmpty) and lines:
         moved = f"hostprep staged that: {lines} first, and stage it again into the volume; or"
@@ -34,10 +34,10 @@ def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | 
 def unstage_leftovers(
     refusal: HostprepError | None, targets: Iterable[str], *, prune: bool = False
 ) -> None:
-    """Have a refusal for want of room name what takes it, and what the spec does not name.
+    """Add to a refusal for lack of room the data sets that the spec does not name.
 
-    With ``prune`` it would go, but after the volume is as it is to be: what a plan refuses keeps
-    all of it from being done.
+    ``prune`` would remove them, but only after the volume has been changed: a refused plan is not
+    carried out at all.
     """
     lines = [f"`hostprep unstage {shlex.quote(target)}`" for target in targets]
     if not isinstance(refusal, NoRoom) or not lines:
@@ -53,20 +53,20 @@ def unstage_leftovers(
 
 
 def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
-    """Return the error where the kernel refused a step of the run.
+    """Return the error for a step of the run that the kernel refused.
 
     ``then`` is what the same command does with what was copied.
     """
     named = error.filename2 or error.filename
     name = os.fsdecode(named) if isinstance(named, str | bytes) else ""
-    if name.startswith("/proc/self/fd/"):  # by which journals are opened: nobody can look there
+    if name.startswith("/proc/self/fd/"):  # a journal's: nobody else can look there
         name = f"{private_name(request.name)}/{os.path.basename(name)}"
     where = ""
     if name:
         where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
     hint = f"mend that and {run_again(then)}"
     records = f"{state_dir()}/"
-    # Or a directory above, which is the one to be named where they could not be made.
+    # A directory above the records is named if they could not be made in it.
     if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
         hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
@@ -86,14 +86,14 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
 
 
 def what_is_fixed(parent: str) -> str:
-    """Return how to find what not even root may change; some of it may be hidden by its name."""
+    """Return how to find files that even root may not change, hidden ones included."""
     return f"`lsattr -Ra {shlex.quote(parent)}` shows what is immutable or append-only (chattr -ia)"
 
 
 def refused_late(refusal: Refused, volume: str) -> HostprepError:
-    """Return as a failure what a rule forbids now that this run has mounted or changed the volume.
+    """Return a refusal as a failure, after this run has mounted or changed the volume.
 
-    A refusal's own words and code would say that nothing was changed.
+    The refusal's own message and code would say that nothing was changed.
     """
     said = without_claim(refusal.message).removesuffix(".")
     return HostprepError(
@@ -105,9 +105,9 @@ def refused_late(refusal: Refused, volume: str) -> HostprepError:
 
 
 def gone(request: StageRequest) -> HostprepError:
-    """Return the error where what the plan counts on went with its volume, or by hand.
+    """Return the error if files that the plan relies on are gone, with their volume or by hand.
 
-    What it leaves out as it is there already would be missing, and called verified.
+    The plan does not copy those, so they would be missing but called verified.
     """
     return HostprepError(
         f"what was at {request.target}, or kept for it, is gone since it was looked at; nothing was"

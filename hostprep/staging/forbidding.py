@@ -1,4 +1,4 @@
-"""What forbids a run of ``stage`` before files are compared: what is there already, and whose."""
+"""What forbids a ``stage`` run before files are compared: what is there already, and whose."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hostprep.units import format_count
 def unkept_refusal(
     request: StageRequest, files: CopyPlan, previous: Record | None
 ) -> Refused | None:
-    """Refuse a run whose records or locks have a read-only file system, as in some containers.
+    """Refuse a run whose records or locks are on a read-only file system, as in some containers.
 
-    For ``stage``, before anything is made or mounted: a plan of the whole host has this from
-    ``converging.writable``. Not for a user who only looks at what root is to do on a volume: with
-    records of their own, which do not matter.
+    This is for ``stage``, before anything is made or mounted; a plan of the whole host has it from
+    ``converging.writable``. It is not for a user who only looks at what root is to do on a volume,
+    because their own records do not matter.
     """
     if previous is not None and files.nothing_to_do:
         return None
@@ -43,9 +43,9 @@ def unkept_refusal(
 
 
 def nested_refusal(request: StageRequest, previous: Record | None) -> Refused | None:
-    """Refuse to stage into the copy of another data set, to which it would be a stranger.
+    """Refuse to stage into the copy of another data set, which would not know these files.
 
-    Not where it lies there from before: then it must be possible to bring it up to date.
+    Allowed if it is already there from before: it must be possible to update it.
     """
     ancestor = request.parent
     while previous is None and ancestor != "/":
@@ -64,11 +64,11 @@ def nested_refusal(request: StageRequest, previous: Record | None) -> Refused | 
 def ownership_refusal(
     request: StageRequest, previous: Record | None, published_fd: int | None
 ) -> Refused | None:
-    """Refuse to touch what has the data set's name and is none of this source's."""
+    """Refuse to touch something that has the data set's name but is not from this source."""
     if published_fd is None:
         return None
     if previous is None or previous.phase == "copying":
-        owner = os.fstat(published_fd).st_uid  # of what is open: whoever has it may move it away
+        owner = os.fstat(published_fd).st_uid  # of the open directory: its owner may move it away
         whose = "" if owner == os.geteuid() else f", of uid {owner},"
         renamed = by_another_name(request.name, request.target)
         return Refused(
@@ -81,7 +81,7 @@ def ownership_refusal(
 
 
 def of_another_source(request: StageRequest, previous: Record) -> Refused:
-    """Return the refusal to put in the place of a copy one of another source."""
+    """Return the refusal to replace a copy by one from another source."""
     unstaging = f"`hostprep unstage {shlex.quote(request.target)}`"
     return Refused(
         f"{request.target} holds what was staged from {previous.source}, not from "
@@ -94,7 +94,7 @@ def of_another_source(request: StageRequest, previous: Record) -> Refused:
 def empty_refusal(
     request: StageRequest, scan: Scan, previous: Record | None, published: bool
 ) -> Refused | None:
-    """Refuse a source that has nothing in it, or nothing left: likely it is not mounted now."""
+    """Refuse a source that is empty, or now empty: it is probably not mounted."""
     if not scan.holds_nothing:
         return None
     if previous is None or previous.files == 0 or not published:

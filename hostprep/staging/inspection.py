@@ -1,8 +1,8 @@
-"""A staged data set, or its source, against the manifest: as much of it as a given time allows.
+"""Compares a staged data set, or its source, with the manifest, as far as the given time allows.
 
-Nothing is planned and nothing changed: ``update`` decides what a run would do, this only counts
-what differs. Directories come in a random order, and a large one in parts from any on, so that runs
-that do not get through look at others each time.
+This plans and changes nothing: ``update`` decides what a run would do, this only counts what
+differs. Directories are visited in random order, and a large one in parts from a random start, so
+that runs that do not finish see different ones each time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Inspected:
     """What a comparison by lstat found, in entries (files, links, directories).
 
     ``compared`` of the ``known`` entries on record were looked at; ``whole`` says whether that was
-    all. ``changed``, ``missing`` and ``added`` are against the record; ``examples`` are some of
+    all. ``changed``, ``missing`` and ``added`` are relative to the record; ``examples`` are some of
     each, as (one of these words, path).
     """
 
@@ -55,7 +55,7 @@ class Inspected:
 class ReadThrough:
     """What reading the staged files found; ``wrong`` are paths with what is wrong with them.
 
-    Files that were staged without a hash are not among them. ``whole``: there was time for all.
+    Files that were staged without a hash are left out. ``whole``: there was time for all of them.
     """
 
     files: int
@@ -65,10 +65,10 @@ class ReadThrough:
 
 
 def inspect_target(record: Record, *, seconds: float) -> Inspected:
-    """Compare what lies on the target with the manifest.
+    """Compare the target with the manifest.
 
-    Raises ``HostprepError`` or ``OSError`` where there is nothing, ``DamagedManifest`` where that
-    does not have all of it.
+    Raises ``HostprepError`` or ``OSError`` if there is nothing, ``DamagedManifest`` if the manifest
+    is incomplete.
     """
     with _opened_target(record) as descriptor:
         return _inspect(descriptor, record, Recorded.present_as, frozenset(), seconds)
@@ -77,9 +77,9 @@ def inspect_target(record: Record, *, seconds: float) -> Inspected:
 def inspect_source(record: Record, *, seconds: float) -> Inspected:
     """Compare the source, as it is now, with the manifest; what could not be staged is left out.
 
-    A folder only has to be there: its time changes with every temporary file in it.
-    Raises as ``open_source`` does, ``OSError`` where it cannot be read further on, and
-    ``DamagedManifest`` where the manifest does not have all of it.
+    A folder only has to exist: its time changes with every temporary file in it.
+    Raises as ``open_source`` does, ``OSError`` if it cannot be read further on, and
+    ``DamagedManifest`` if the manifest is incomplete.
     """
     with open_source(record.source) as descriptor:
         skipped = frozenset(item.path for item in record.skipped)
@@ -87,9 +87,9 @@ def inspect_source(record: Record, *, seconds: float) -> Inspected:
 
 
 def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrough:
-    """Read the staged files, by ``processes``, and compare their hashes with the manifest's.
+    """Read the staged files with ``processes`` and compare their hashes with the manifest's.
 
-    After ``seconds`` no more are begun. Raises as ``inspect_target`` does.
+    After ``seconds`` no further file is begun. Raises as ``inspect_target`` does.
     """
     through, on_record = True, 0
 
@@ -166,7 +166,7 @@ def _inspect(
 
 @dataclass(slots=True)
 class _Tally:
-    """What was found so far; ``late`` once the time is over and something is left."""
+    """What was found so far; ``late`` once the time is up and something is left."""
 
     deadline: float
     on_record: int = 0
@@ -184,9 +184,9 @@ class _Tally:
         known: Mapping[str, Recorded],
         stands: Callable[[Recorded, Entry], bool],
     ) -> None:
-        """Look at each of a directory's entries that are on record, until the time is over.
+        """Look at each of a directory's recorded entries until the time is up.
 
-        Without a ``descriptor`` the directory is gone, and all that was in it.
+        Without a ``descriptor`` the directory is gone, with all that was in it.
         """
         for name, recorded in _from_anywhere(known):
             if self.compared % _FILES_AT_ONCE == 0 and self.compared and self.over():
@@ -204,16 +204,16 @@ class _Tally:
                 self.note("changed", join(directory, name))
 
     def over(self) -> bool:
-        """Whether the time is over."""
+        """Whether the time is up."""
         return time.monotonic() > self.deadline
 
     def lacks(self, path: str) -> None:
-        """Count an entry that is on record and not there."""
+        """Count an entry that is recorded but not there."""
         self.missing += 1
         self.note("missing", path)
 
     def note(self, what: str, path: str) -> None:
-        """Keep the first few of a kind as examples."""
+        """Keep the first few of each kind as examples."""
         if sum(kind == what for kind, _ in self.examples) < _MOST_NAMED:
             self.examples.append((what, path))
 
@@ -224,9 +224,9 @@ class _Tally:
         known: Set[str],
         left_out: frozenset[str],
     ) -> None:
-        """Count what is there and not on record.
+        """Count what is there but not recorded.
 
-        But for sockets, what could not be staged, and where somebody probes right now.
+        Except sockets, entries that could not be staged, and the files of a running probe.
         """
         for name in names_in(descriptor):
             path = join(directory, name)
@@ -234,7 +234,7 @@ class _Tally:
                 continue
             here = entry_at(name, descriptor)
             if here is None:
-                continue  # it went while we looked
+                continue  # it was removed just now
             kind = kind_of(here.mode)
             if kind != "?" and not (kind == "d" and is_own(name)):
                 self.added += 1
@@ -242,7 +242,7 @@ class _Tally:
 
 
 def _from_anywhere(known: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorded]]:
-    """Yield all of a directory, which may be large, from another entry on each time."""
+    """Yield all of a directory, which may be large, from a different entry on each time."""
     items = list(known.items())
     start = random.randrange(len(items)) if items else 0
     yield from items[start:]
@@ -268,7 +268,7 @@ def _manifest(record: Record) -> ManifestIndex:
 
 
 def _check_complete(record: Record, on_record: int) -> None:
-    """Raise ``DamagedManifest`` where it has lost lines: what it lacks was not compared."""
+    """Raise ``DamagedManifest`` if it has lost lines: the entries it lacks were not compared."""
     if has_lost(record, on_record):
         raise DamagedManifest(record, on_record)
 

@@ -1,4 +1,4 @@
-"""What could not be copied now, and stays as an earlier run has published it."""
+"""Files that could not be copied now and stay as an earlier run published them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def keep_failed(
 ) -> None:
     """Count as kept what failed now but is published from an earlier run, and stays.
 
-    Raises OSError where it cannot be told what is there: what stays would be forgotten.
+    Raises OSError if it is unknown what is there: what stays would be forgotten.
     """
     failed: dict[str, dict[str, Entry]] = {}
     with DirCache(published_fd) as tree:

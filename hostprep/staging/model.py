@@ -1,7 +1,7 @@
-"""What staging talks about: entries of a tree, what was asked for, and what came of it.
+"""The data types of staging: entries of a tree, the request, and the result.
 
-Names are ``str`` with undecodable bytes as surrogates (PEP 383), so every name a file system can
-hold survives. Paths inside a data set are relative to its root, with ``/`` between the parts, and
+Names are ``str`` with undecodable bytes as surrogates (PEP 383), so every name that a file system
+can hold survives. Paths inside a data set are relative to its root, with ``/`` between the parts;
 the root itself is ``""``.
 """
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from hostprep.staging.processor_time import ProcessorTime
     from hostprep.volumes.model import LiveVolume
 
-# Files above this are copied in ranges by several workers and hashed range by range. It is part of
+# Larger files are copied in ranges by several workers and hashed range by range. This is part of
 # the definition of the digest (see hostprep.staging.record.digest): changing it changes digests.
 RANGE_BYTES = 64 * 1024 * 1024
-# The orders in which files may be read: as listed, by inode number, or as they lie on the disk.
+# The orders in which files may be read: as listed, by inode number, or by position on the disk.
 ORDERS = ("listed", "inode", "physical")
 
 
 class Verify(StrEnum):
-    """How a copy is verified: re-read from the target, only hashed on its way, or not at all."""
+    """How a copy is verified: read back from the target, hashed in flight, or not at all."""
 
     READBACK = "readback"
     INFLIGHT = "inflight"
@@ -44,8 +44,8 @@ class Entry(NamedTuple):
     """One directory entry as ``lstat`` saw it: sizes in bytes, times in ns since the epoch.
 
     ``blocks`` counts the allocated 512-byte units; for the source, those that the data itself
-    takes, however its file system stores it (``files.holes``). Between processes entries travel as
-    plain tuples in this order, which is what ``marshal`` can carry.
+    takes, however its file system stores it (``files.holes``). Between processes, entries travel as
+    plain tuples in this order, which ``marshal`` can carry.
     """
 
     name: str
@@ -61,10 +61,10 @@ class Entry(NamedTuple):
 
     @property
     def inode(self) -> Inode:
-        """What all names of one file have in common, by which hard links are recognized.
+        """What identifies a file behind all its names, to recognize hard links.
 
-        The inode number is not enough: pools of disks (mergerfs) and other FUSE file systems give
-        the same one to different files. Taken for one, they would all get the content of one.
+        The inode number alone is not enough: pools of disks (mergerfs) and other FUSE file systems
+        give different files the same one, and they would all get the content of one of them.
         """
         of_file = self.nlink, self.size, self.mtime_ns, self.mode, self.uid, self.gid
         return self.dev, self.ino, *of_file
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
 
 
 def space_on_target(entry: Entry) -> int:
-    """Return the bytes that the entry's content takes in memory: whole pages of its data."""
+    """Return the bytes that an entry's content takes in memory: its data in whole pages."""
     if not stat.S_ISREG(entry.mode):
         return PAGE_BYTES if stat.S_ISLNK(entry.mode) and entry.size > 100 else 0
     size = min(entry.size, entry.blocks * 512) if entry.is_sparse else entry.size
@@ -91,10 +91,10 @@ def space_on_target(entry: Entry) -> int:
 class Recorded(NamedTuple):
     """One entry as the manifest keeps it.
 
-    ``kind`` is ``f`` (file), ``l`` (symlink) or ``d`` (directory). ``content`` is the hash of a
-    file in hex (None with ``--verify none``), the target of a symlink, and for a directory ``""``
-    or, in octal, the mode that the target made of ``mode``. ``group`` names the first path of its
-    group of hard links, ``""`` for a file that is not linked.
+    ``kind`` is ``f`` (file), ``l`` (symlink) or ``d`` (directory). ``content`` is a file's hash in
+    hex (None with ``--verify none``), a symlink's target, and for a directory ``""`` or, in octal,
+    the mode that the target turned ``mode`` into. ``group`` names the first path of a file's group
+    of hard links, ``""`` for a file with a single name.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Recorded(NamedTuple):
     group: str = ""
 
     def same_as(self, entry: Entry) -> bool:
-        """Whether ``entry`` of the source is still what was recorded, as far as lstat can tell."""
+        """Whether ``entry`` of the source is still what was recorded, as far as lstat shows."""
         return (
             self.kind == kind_of(entry.mode)
             and self.mtime_ns == entry.mtime_ns
@@ -119,10 +119,10 @@ class Recorded(NamedTuple):
         )
 
     def present_as(self, entry: Entry) -> bool:
-        """Whether ``entry`` of the target is what was put there, as far as lstat can tell.
+        """Whether ``entry`` of the target is what was put there, as far as lstat shows.
 
-        File systems that keep times less exactly, or not so far off, are forgiven. Of a directory
-        only the kind counts: work in it changes its time.
+        Differences due to a file system's coarser or limited times do not count. For a directory
+        only the kind counts, because work in it changes its time.
         """
         if self.kind == "d":
             return kind_of(entry.mode) == "d"
@@ -149,23 +149,23 @@ _SPECIAL = {
 
 
 def describe_special(mode: int) -> str:
-    """Return in words what kind of entry it is that cannot be staged."""
+    """Return in words which kind of entry that cannot be staged this is."""
     return _SPECIAL.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
-# How reasons begin, or whole ones: ``CURES`` goes by them.
+# Beginnings of reasons, or whole ones, by which ``CURES`` finds the remedy.
 TARGET_CANNOT = "the target's file system cannot hold "
 NO_CHOWN = "its owner cannot be given without CAP_CHOWN, which root has not here"
 LET_CHOWN = "start it with that capability (docker run --cap-add=CHOWN)"
 FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
 CHANGED_TWICE = "changed while it was copied, twice"
 GONE = "is not there any more: it was deleted since it was listed"
-# Follows the reason of a file that failed, where another name of that file is told of.
+# Appended to a failed file's reason, followed by the other name that is reported.
 ITS_HARD_LINK = " (its hard link "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
 READ_BACK = "read back"
 _QUIET = "let nothing write to the source meanwhile"
-# What to do where it is not the source that has to be mended, by how the reason begins.
+# What to do if something other than the source has to be fixed, by the beginning of the reason.
 CURES = {
     PLACE_TAKEN: "move away what has its place on the target",
     TARGET_CANNOT: "stage to a file system that can hold all of it (ext4, XFS, a tmpfs)",
@@ -175,7 +175,7 @@ CURES = {
     GONE: _QUIET,
     READ_BACK: "see what changes what is written to the target: its disk (`dmesg`), or somebody",
     os.strerror(errno.ENOKEY): "unlock what is encrypted in the source (fscrypt unlock)",
-    # A target whose disk or server has gone answers each file so, as a source does.
+    # A target whose disk or server has gone gives this error for each file, as a source does.
     os.strerror(errno.EIO): (
         "mend the disk or server that fails, the source's or the target's (`dmesg` tells of a disk)"
     ),
@@ -186,7 +186,7 @@ CURES = {
 class Skipped:
     """Something of the source that is not in the staged data set, and why.
 
-    ``failed`` tells what should have been staged (unreadable, changing) from what never is.
+    ``failed``: it should have been staged (it is unreadable, or changing); otherwise it never is.
     """
 
     path: str
@@ -195,17 +195,17 @@ class Skipped:
 
     @property
     def blocked(self) -> bool:
-        """Whether it is the target that has to be mended for it, and not the source."""
+        """Whether the target and not the source has to be fixed for it."""
         return self.failed and self.reason == PLACE_TAKEN
 
     @property
     def unholdable(self) -> bool:
-        """Whether the target's file system cannot hold it, whatever is mended."""
+        """Whether the target's file system can never hold it."""
         return self.failed and self.reason.startswith(TARGET_CANNOT)
 
     @property
     def cure(self) -> str | None:
-        """What is to be mended so that it is staged; None where the reason tells of the source."""
+        """What to fix so that it is staged; None if the reason is about the source."""
         if not self.failed:
             return None
         return next((cure for why, cure in CURES.items() if self.reason.startswith(why)), None)
@@ -216,9 +216,9 @@ OTHER_CONTENT = "has other content"
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """A file that a full check found other than it was staged, and how.
+    """A file that a full check found different from what was staged, and how.
 
-    ``place`` is ``source`` or ``target``. By lstat it was as staged when it was looked at.
+    ``place`` is ``source`` or ``target``. By lstat it was still as staged.
     """
 
     path: str
@@ -230,7 +230,7 @@ class Differing:
 class Totals:
     """Sums over a set of entries.
 
-    ``space_bytes`` is what they take on the target, whole pages; ``hole_bytes`` are those of
+    ``space_bytes`` is what they take on the target, in whole pages; ``hole_bytes`` are those of
     ``bytes`` that are holes of sparse files.
     """
 
@@ -242,12 +242,12 @@ class Totals:
 
     @classmethod
     def of(cls, entry: Entry) -> Totals:
-        """Return those of one entry."""
+        """Return the totals of a single entry."""
         return cls(1, entry.size, space_on_target(entry), 1, entry.hole_bytes)
 
     @property
     def data_bytes(self) -> int:
-        """What is to be read and written of ``bytes``: all but holes."""
+        """What has to be read and written of ``bytes``: all but holes."""
         return self.bytes - self.hole_bytes
 
     def __add__(self, other: Totals) -> Totals:
@@ -264,9 +264,9 @@ class Totals:
 class StageRequest:
     """What ``hostprep stage`` was asked to do.
 
-    ``volume_size_bytes`` is None when staging to a directory that is there (``--to``);
-    ``volume_of_ram``: it is a percentage of the RAM. ``readers`` and ``order`` of None follow from
-    the source's class.
+    ``volume_size_bytes`` is None when staging to an existing directory (``--to``);
+    ``volume_of_ram``: it is a percentage of the RAM. If ``readers`` and ``order`` are None, they
+    follow from the source's storage class.
     """
 
     source: str
@@ -286,27 +286,26 @@ class StageRequest:
 
     @property
     def target(self) -> str:
-        """Where the data set appears."""
+        """The path of the data set."""
         return f"{self.parent.rstrip('/')}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What a run of ``stage`` achieved; the fields that scripts rely on are in the contract.
+    """What a ``stage`` run achieved; the fields that scripts rely on are in the contract.
 
-    ``seconds`` is the whole run, from the first look at the source on, but not what it waited for
-    another run on the same target; ``phases`` are parts of it, and ``total`` is all of it.
-    ``verify`` is how all that is there is verified, at the least; ``copied_verify`` how what this
-    run copied is. ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target
-    could not hold, or whose ACL is one of NFS 4, or whose setgid bit root could not give,
-    ``outward_links`` the symlinks of the data set, whenever they were copied, that lead out of it:
-    what they lead to is not in it.
-    ``outward_named`` are some of these.
+    ``seconds`` is the whole run from the first look at the source on, without waiting for another
+    run on the same target; ``phases`` are parts of it, and ``total`` is all of it.
+    ``verify`` is how everything there is verified, at least; ``copied_verify`` is how this run
+    verified its copies. ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the
+    target could not hold, whose ACL is an NFS 4 one, or whose setgid bit root could not set.
+    ``outward_links`` counts the symlinks of the data set, whenever they were copied, that lead out
+    of it, to things that are not in it; ``outward_named`` are some of these.
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the
-    beginning; None where nothing was copied. ``copied_hole_bytes`` are those of ``copied_bytes``
-    that the source's files have in holes. ``begins_anew`` is the option because of which the next
-    run cannot take up what this one did not publish; None where it can.
+    beginning; None if nothing was copied. ``copied_hole_bytes`` are those of ``copied_bytes`` that
+    are holes in the source's files. ``begins_anew`` is the option that keeps the next run from
+    taking over what this one did not publish; None if it can.
     """
 
     dataset: str

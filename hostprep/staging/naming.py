@@ -1,6 +1,6 @@
-"""Do all of a source's files keep a name of their own on the target?
+"""Do all of a source's files keep names of their own on the target?
 
-Where a target takes two names for one, the second file would silently replace the first.
+If a target takes two names for the same one, the second file would silently replace the first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.target.spelling import Spelling, altered, fall_together, scratch, spelling_in
 from hostprep.system.trees import DirCache, join, names_in
 
-# Names that only look as if they were one are rare; what is not tried shows once it is copied.
+# Names that only look as if the target would merge them are rare; untried ones show after copying.
 _MOST_TRIED, _MOST_LISTED = 64, 4
 _HINT = (
     "stage to a file system that keeps such names apart (ext4, XFS, a tmpfs), or rename them in the"
@@ -24,7 +24,7 @@ _HINT = (
 
 
 def check_names(scan: Scan, private: PrivateDir, fstype: str | None) -> Spelling:
-    """Return how the target keeps names; ``Refused`` where two of the source's would be one."""
+    """Return how the target keeps names; raise ``Refused`` if two of the source's would be one."""
     spelling = spelling_in(private.parent_fd, private.name, private.fd, fstype)
     if spelling.folds:
         with scratch(private.fd) as directory_fd:
@@ -65,9 +65,9 @@ def _try_names(scan: Scan, spelling: Spelling, directory_fd: int) -> None:
 
 
 def check_kept_names(private: PrivateDir, lines: Iterable[bytes], spelling: Spelling) -> None:
-    """Raise ``HostprepError`` where something that was copied is not there under its own name.
+    """Raise ``HostprepError`` if something that was copied is not there under its own name.
 
-    ``lines`` are the manifest lines of hard links. Not asked of file systems that keep all names.
+    ``lines`` are the manifest lines of hard links. Not checked on file systems that keep all names.
     """
     if spelling.sure:
         return
@@ -102,6 +102,6 @@ def _expect(expected: dict[str, set[str]], directory: str, names: Iterable[str] 
 
 
 def _shown(*paths: str) -> str:
-    """Name paths so that they can be told apart, also where they look the same."""
+    """Quote paths so that they can be told apart even if they look the same."""
     plain = all(path.isascii() for path in paths)
     return " and ".join(paths if plain else map(ascii, paths))

@@ -1,4 +1,4 @@
-"""How the core tells what it is doing, without knowing who listens."""
+"""How the core reports what it is doing, without knowing who listens."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ _TELL_SECONDS = 0.1
 
 
 class Observer(Protocol):
-    """Told about a run's phases and progress; implemented by the command line."""
+    """Receives a run's phases and progress; implemented by the command line."""
 
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
-        """A phase begins; its totals where they are known."""
+        """A phase begins; its totals if they are known."""
 
     def progress(self, files: int, size_bytes: int) -> None:
-        """So much of the phase is done, counted from its beginning; never goes backwards."""
+        """This much of the phase is done, from its beginning; never goes backwards."""
 
     def note(self, message: str) -> None:
         """Something that the user should know, in a sentence."""
 
 
 class Count:
-    """Counts what is done of a phase and tells an observer of it about every 0.1 s.
+    """Counts what is done in a phase and reports it to an observer about every 0.1 s.
 
-    Of what is looked at twice no more than ``most`` is told.
+    If things are looked at twice, it never reports more than ``most``.
     """
 
     def __init__(self, observer: Observer, most: int | None = None) -> None:
@@ -34,7 +34,7 @@ class Count:
         self._told = monotonic()
 
     def add(self, files: int = 1) -> None:
-        """So many more are done."""
+        """Count this many more as done."""
         self._done += files
         if (now := monotonic()) - self._told >= _TELL_SECONDS:
             self._told = now

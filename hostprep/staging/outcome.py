@@ -1,4 +1,4 @@
-"""What has come of a run: the record that stays of a data set, and the result for the caller."""
+"""The outcome of a run: the data set's record, and the result for the caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hostprep.system.trees import join
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume
 
-# What a manifest's line has between name and size of a symlink.
+# What a manifest line has between the name and the size of a symlink.
 _MAY_HAVE_SYMLINKS = b'","l",'
 
 
@@ -37,9 +37,9 @@ def record_of(
     *,
     partial: bool = False,
 ) -> Record:
-    """Return the record of the data set as it is with what was copied now.
+    """Return the record of the data set, together with what was copied now.
 
-    ``digest_text`` is its digest, None where there is none yet; the target lies on ``mount``.
+    ``digest_text`` is its digest, None if there is none yet; the target is on ``mount``.
     """
     request, files = plan.request, plan.files
     now = time.time()
@@ -77,9 +77,9 @@ def _all_of(files: CopyPlan, copied: Copied) -> tuple[int, int]:
 
 
 def _weakest(plan: StagePlan) -> Verify:
-    """Return how all that is there is verified: what is kept may have been hashed in flight alone.
+    """Return how everything there is verified; kept files may only have been hashed in flight.
 
-    The manifest does not tell what an earlier run read back and what it did not.
+    The manifest does not say what an earlier run read back.
     """
     verify, previous, files = plan.request.verify, plan.previous, plan.files
     if files.unverified:
@@ -92,24 +92,24 @@ def _weakest(plan: StagePlan) -> Verify:
 
 
 def _verified_at(plan: StagePlan, copied: Copied, now: float) -> float:
-    """Return when what is there was last verified, which a run that copied nothing did not do."""
+    """Return when the data set was last verified; a run that copied nothing did not verify it."""
     previous, files = plan.previous, plan.files
     if copied.files or files.resumed.files or files.full_check:
         return now
-    if previous is None or previous.phase != "staged":  # a run that was cut short had verified more
+    if previous is None or previous.phase != "staged":  # an interrupted run had verified more
         return now
     return previous.verified_at or now
 
 
 def _keeps_a_file(files: CopyPlan) -> bool:
-    """Whether anything is kept that has content to be read back."""
+    """Whether any kept entry has content that can be read back."""
     return any(record.kind == "f" for line in files.keep_lines for record in decode_line(line)[1])
 
 
 def still_there(plan: StagePlan) -> Record | None:
-    """Return the record where nothing is to be done: a full check is as good as reading back.
+    """Return the record if nothing has to be done; a full check counts as reading back.
 
-    What ended an earlier run is over.
+    The failure of an earlier run is removed from it.
     """
     previous, request = plan.previous, plan.request
     if previous is None:
@@ -119,8 +119,8 @@ def still_there(plan: StagePlan) -> Record | None:
         read = replace(read, verify=Verify.READBACK.value, verified_at=time.time())
     if read == previous:
         return previous
-    if folder_of(previous) == folder(request.name, request.target):  # else it is the machine's
-        with contextlib.suppress(OSError):  # a full disk: then it stays hashed in flight
+    if folder_of(previous) == folder(request.name, request.target):  # otherwise it is the machine's
+        with contextlib.suppress(OSError):  # on a full disk it stays hashed in flight
             save_record(read, durable=not plan.in_ram)
     return read
 
@@ -134,10 +134,10 @@ def result_of(
     changed: bool,
     left: Sequence[str] = (),
 ) -> StageResult:
-    """Return what a run tells: of all that is there, and of what it did itself.
+    """Return the result of a run: everything that is there, and what the run did itself.
 
-    Without a ``record`` nothing was published; ``left`` is what of others could not go. What only
-    the end of a run shows, ``concluded`` adds.
+    Without a ``record`` nothing was published; ``left`` are others' entries that could not be
+    removed. ``concluded`` adds what is only known at the end of the run.
     """
     request, files = plan.request, plan.files
     skipped: tuple[Skipped, ...] = (*files.skipped, *copied.problems)
@@ -178,11 +178,11 @@ def result_of(
 
 
 def _leading_out(files: CopyPlan, copied: Copied) -> tuple[int, tuple[str, ...]]:
-    """Return how many symlinks of the data set lead out of it, and some: of all that is there."""
+    """Return how many symlinks of the whole data set lead out of it, and some of them."""
     number, named = copied.outward, list(copied.outward_named)
     for line in itertools.chain(files.keep_lines, files.done_lines):
         if _MAY_HAVE_SYMLINKS not in line:
-            continue  # which spares unpacking nearly all
+            continue  # this avoids decoding nearly all lines
         directory, records = decode_line(line)
         for record in records:
             if record.kind == "l" and leads_out(directory, record.content or ""):
@@ -193,13 +193,13 @@ def _leading_out(files: CopyPlan, copied: Copied) -> tuple[int, tuple[str, ...]]
 
 
 def concluded(plan: StagePlan, result: StageResult) -> StageResult:
-    """Return the result of a run that has let go of all that it held open: time and volume.
+    """Return the result of a run that has closed everything it held open: with time and volume.
 
-    A directory that is removed takes its inode until it is closed.
+    A removed directory takes its inode until it is closed.
     """
     volume = result.volume
     if volume is not None:
-        # Hidden by a later mount, it is left as it was: the data set is where it was staged.
+        # If a later mount hides the volume, leave this: the data set is where it was staged.
         with contextlib.suppress(HostprepError):
             volume = read_live(volume.path) or volume
     seconds = time.monotonic() - plan.started

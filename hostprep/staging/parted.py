@@ -1,7 +1,7 @@
-"""What there is of a huge directory in parts, by names, of which one is in memory as objects.
+"""A huge directory in parts, by names, of which only one is in memory as objects.
 
-What lies there and what is on record of it come each in an order of its own, so a name's hash tells
-its part. Until its turn comes a part is packed: some 80 bytes an entry, where objects take 300.
+Listings and records come in orders of their own, so the hash of a name decides its part. Until its
+turn a part stays packed: some 80 bytes per entry, where objects take 300.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _Item = TypeVar("_Item", bound="tuple[object, ...]")
 
 
 def parts_for(entries: int) -> int:
-    """Return in how many parts so many entries are to be looked at."""
+    """Return in how many parts to look at this many entries."""
     return max(1, round(entries / PART_ENTRIES))
 
 
 def part_of(name: str, parts: int) -> int:
-    """Return in which part a name is; it is the same as long as this process lives."""
+    """Return which part a name is in; the same for the lifetime of this process."""
     return hash(name) % parts
 
 
 def split(items: Iterable[_Item], parts: int) -> Iterator[list[_Item]]:
-    """Yield plain tuples that begin with a name in their parts; their order stays within each.
+    """Split plain tuples that begin with a name into parts; the order within each is kept.
 
-    All ``items`` are taken before the first part comes.
+    All ``items`` are consumed before the first part is yielded.
     """
     if parts == 1:
         yield list(items)
@@ -43,6 +43,6 @@ def split(items: Iterable[_Item], parts: int) -> Iterator[list[_Item]]:
         for kept, found in zip(packed, sorted_out, strict=True):
             if found:
                 kept.append(marshal.dumps(found))
-    packed.reverse()  # what was yielded is kept no longer
+    packed.reverse()  # a part is released once it was yielded
     while packed:
         yield [item for each in packed.pop() for item in marshal.loads(each)]

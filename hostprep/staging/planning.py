@@ -1,4 +1,4 @@
-"""Planning a run of ``stage``: look at source and target, decide everything, change nothing."""
+"""Planning a ``stage`` run: look at source and target, decide everything, change nothing."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from hostprep.volumes.model import RamBudget
     from hostprep.volumes.plan import VolumePlan
 
-# A server that takes 10 ms to tell of a file does so for many at once.
+# A server that takes 10 ms to answer about one file does so for many at once.
 _LOOKERS = 64
 _LEAST_THREADS = 8
-# Modules that a run needs once the source is scanned. To load them takes a tenth of a second from a
-# cold disk, so it is done while workers scan; one by one, since these ask for tasks in between.
+# Modules that a run needs once the source is scanned. Loading them takes a tenth of a second from a
+# cold disk, so it is done while workers scan; one by one, because workers need tasks in between.
 _NEEDED_LATER = (
     "hostprep.system.run",
     "hostprep.volumes.facts",
@@ -55,12 +55,12 @@ _NEEDED_LATER = (
 
 @dataclass(slots=True)
 class StagePlan:
-    """Everything that a run would do, and what it rests on. Valid inside ``plan_stage``.
+    """Everything that a run would do, and its basis. Valid inside ``plan_stage``.
 
-    ``submounts`` are where in the source something is mounted; it is ``served`` where it, or one of
-    these, may cease to answer. ``budget`` is what the run's volume, or its copies on a tmpfs that
-    is there, take of the memory. ``started`` is when planning began, on the monotonic clock;
-    ``seconds`` are those of the phases that are over.
+    ``submounts`` are the mount points inside the source; the source is ``served`` if it, or one of
+    these, may cease to answer. ``budget`` is the memory that the run's volume takes, or its copies
+    on an existing tmpfs. ``started`` is when planning began, on the monotonic clock; ``seconds``
+    are the durations of finished phases.
     """
 
     request: StageRequest
@@ -84,11 +84,11 @@ class StagePlan:
 
     @property
     def answers_from_memory(self) -> bool:
-        """Whether reading the source waits for no device and no server."""
+        """Whether reading the source involves no device and no server."""
         return self.sample.is_warm or self.storage.storage_class is StorageClass.RAM
 
     def owners(self) -> set[int]:
-        """Return the ids of the users who own something in the source."""
+        """Return the ids of the users who own anything in the source."""
         found = {entry.uid for entry in self.scan.directories.values()}
         for listing in self.scan.listings:
             found.update(entry.uid for entry in listing.entries())
@@ -96,17 +96,17 @@ class StagePlan:
 
     @property
     def then(self) -> str:
-        """What the same command does with the copies of this run, where that is cut short."""
+        """What the same command does with the copies of this run if it is interrupted."""
         return what_comes_of_it(self.request, in_ram=self.in_ram)
 
     @property
     def nothing_to_do(self) -> bool:
-        """Whether the data set is there, whole and fresh, and its volume as asked for."""
+        """Whether the data set is there, complete and fresh, and its volume is as asked for."""
         return self.is_fresh and not (self.volume is not None and self.volume.changes)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the data set is there, whole and fresh, whatever is to be done to its volume."""
+        """Whether the data set is there, complete and fresh, whatever its volume needs."""
         return (
             self.published
             and self.files.nothing_to_do
@@ -118,25 +118,25 @@ class StagePlan:
 
     @property
     def _is_verified_as_asked(self) -> bool:
-        """Whether the record has the digest that is asked for and that what is there allows.
+        """Whether the record's digest is as asked for, as far as the data set allows.
 
-        Staged without verification, links and directories alone are kept all the same.
+        Files staged without verification are copied again; links and directories are kept.
         """
         has_digest = self.previous is not None and self.previous.digest is not None
         return has_digest or self.files.unverified or self.request.verify is Verify.NONE
 
 
 def stage_lock(request: StageRequest) -> str:
-    """Return the name of the lock that runs for the same target share."""
+    """Return the name of the lock that is shared by all runs for the same target."""
     return lock_name(request.name, request.target)
 
 
 def check_ends(request: StageRequest) -> None:
     """Raise what is wrong with source or target at a first look.
 
-    Done before the lock, whose file stays for good, so that none is made for what can never be a
-    data set; and before the scan, which may take minutes. Where it was staged before, the target
-    need not be writable: there may be nothing to do.
+    This comes before the lock, whose file stays for good, so that none is made for what can never
+    be a data set, and before the scan, which may take minutes. If the data set was staged before,
+    the target need not be writable: there may be nothing to do.
     """
     check_is_storage(request.parent)
     if request.volume_size_bytes is None and load_record(request.name, request.target) is None:
@@ -149,7 +149,7 @@ def check_ends(request: StageRequest) -> None:
 def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]:
     """Look at source and target and yield the plan; changes nothing.
 
-    Raises ``HostprepError`` where planning itself is impossible. Rules that forbid the run are the
+    Raises ``HostprepError`` if planning itself is impossible. A rule that forbids the run is the
     plan's ``refusal``, so that a dry run can show both.
     """
     began = time.monotonic()
@@ -179,7 +179,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
                 "nothing was changed.",
                 "mend the source (`dmesg` tells of a disk), or run it as a user who may read it",
             )
-        observer.progress(scan.totals.entries, 0)  # of their content nothing was read
+        observer.progress(scan.totals.entries, 0)  # no content was read
         seconds["scan"] = time.monotonic() - started
 
         from hostprep.staging.deciding import decide
@@ -198,9 +198,9 @@ def scan_source(
     on_tick: Callable[[int], None] | None = None,
     meanwhile: Iterator[object] | None = None,
 ) -> Scan:
-    """Scan a source with as many lookers as what it lies on answers at once.
+    """Scan a source with as many threads as its storage can answer at once.
 
-    ``served``: a server or a program stands before all or a part of it, see ``is_served``.
+    ``served``: all or part of it is behind a server or a program, see ``is_served``.
     """
     arm = storage_class is StorageClass.ARM
     processes = 1 if gentle or arm else cores()
@@ -218,7 +218,7 @@ def scan_source(
 
 
 def target_lookers(storage_class: StorageClass, *, gentle: bool = False) -> Lookers:
-    """Return who looks at a target of that class: as many as it answers at once."""
+    """Return how to look at a target of that class: with as many as it answers at once."""
     from hostprep.staging.plans.standing import Lookers
 
     processes = 1 if gentle or storage_class is StorageClass.ARM else cores()
@@ -232,26 +232,27 @@ def _threads(processes: int) -> int:
 
 @contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Put down how long the body took."""
+    """Record how long the body took."""
     started = time.monotonic()
     yield
     seconds[name] = time.monotonic() - started
 
 
 def cores() -> int:
-    """Return how many worker processes it takes to use what affinity and cgroup quota allow.
+    """Return how many worker processes use up what affinity and cgroup quota allow.
 
-    A fraction takes one more: a quota is of time, which two share, and one would leave some of it.
+    Fractions are rounded up: a quota limits time, and a process less would leave some of it unused.
     """
     return math.ceil(usable_cpus())
 
 
 def purpose_of(request: StageRequest) -> dict[str, str]:
-    """Return what a private directory must be for, so that its work can be taken up."""
+    """Return what a private directory must have been made for, so that its work is reusable."""
     return {
         "source": request.source,
         "target": request.target,
         "boot_id": boot_id(),
-        # What was only hashed in flight, or not at all, is no use to a run that reads back.
+        # Copies that were only hashed in flight, or not at all, are no use to a run that reads
+        # back.
         "verify": request.verify.value,
     }

@@ -1,5 +1,4 @@
-"""Where a run begins: the volume is made, the target opened, its private directory made, and the
-record of it."""
+"""The beginning of a run: the volume, the target, its private directory, and the record."""
 
 from __future__ import annotations
 
@@ -35,16 +34,16 @@ from hostprep.volumes.apply import AppliedVolume, Overtaken, apply_volume
 from hostprep.volumes.facts import gather
 from hostprep.volumes.plan import VolumePlan, plan_volume
 
-# By how many that grow one volume at the same time a run may be overtaken.
+# How many other runs may overtake this one in growing the same volume.
 _OTHER_RUNS = 8
 
 
 def make_volume(plan: StagePlan, volume: VolumePlan, observer: Observer) -> AppliedVolume:
-    """Make the volume as planned and return what was done of it.
+    """Make the volume as planned and return what was done to it.
 
-    It is planned again where another run has made or grown it meanwhile, and nothing of the data
-    set lay in it, which the rest of the plan would rest on. Raises as ``apply_volume`` does, and
-    ``Refused`` where the data set does not fit any more.
+    It is planned again if another run has made or grown it meanwhile and nothing of the data set
+    was in it, on which the rest of the plan would rely. Raises as ``apply_volume`` does, and
+    ``Refused`` if the data set does not fit any more.
     """
     for _ in range(_OTHER_RUNS):
         try:
@@ -64,7 +63,7 @@ def _planned_again(request: StageRequest, files: CopyPlan) -> VolumePlan:
 
 
 def open_target(plan: StagePlan) -> int:
-    """Open what the data set is to lie in; an error where that is not the plan's volume."""
+    """Open the directory for the data set; raise an error if it is not in the plan's volume."""
     parent = plan.request.parent
     descriptor = open_parent(parent, make=plan.volume is None)
     with closed_on_error(descriptor):
@@ -78,10 +77,10 @@ def begin(
 ) -> tuple[PrivateDir, Spelling]:
     """Return the private directory, and how names are kept in it.
 
-    The record comes first: before a first publication, so that ``status`` and ``unstage`` know of
-    whatever a run that is killed leaves on the target, and always, so that other runs know of what
-    this one is still to take there. Raises ``Refused`` where one that has begun since the plan was
-    made needs the room.
+    The record is written first: before a first publication, so that ``status`` and ``unstage`` know
+    what a killed run leaves on the target, and whenever something is copied, so that other runs
+    know what this one will still take there. Raises ``Refused`` if a run that has begun since the
+    plan was made needs the room.
     """
     request, previous = plan.request, plan.previous
     record = previous
@@ -117,9 +116,9 @@ def begin(
 
 
 def _check_room_beside_others(plan: StagePlan, parent_fd: int) -> None:
-    """Raise ``Refused`` where others have begun since the plan was made, and the room is theirs.
+    """Raise ``Refused`` if others have begun since the plan was made and need the room.
 
-    By now they know of this run too: of two that begin in the same moment none may go on.
+    They know of this run by now too, so if two begin at the same moment, both may have to stop.
     """
     request, files = plan.request, plan.files
     in_memory = plan.volume is None and plan.in_ram
@@ -144,11 +143,11 @@ def _left_something(parent_fd: int, target: str) -> bool:
 
 
 def is_all_new(plan: StagePlan, private: PrivateDir, spelling: Spelling, *, first: bool) -> bool:
-    """Whether what is copied is final: nothing is there before, and nothing comes after it.
+    """Whether copies are final: nothing was there before, and nothing comes after them.
 
-    What goes to a disk may be copied once more. And where modes bind this user, as they do root in
-    some containers, directories that are closed to their owner would be in the way of the run that
-    goes on after an interruption.
+    Copies on a disk may be made once more. And if modes bind this user, as they do root in some
+    containers, directories that are closed to their owner would block the run that continues after
+    an interruption.
     """
     may_go_on = os.geteuid() == 0 and has_capability(Capability.DAC_OVERRIDE)
     return first and plan.in_ram and not private.resumable and spelling.sure and may_go_on

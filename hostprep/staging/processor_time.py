@@ -1,4 +1,4 @@
-"""What copying got of the processors, what it wanted, and whether a quota held it up."""
+"""How much processor time copying got, how much it wanted, and whether a quota delayed it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hostprep.host.cpu_time import cpu_ticks, run_delay_seconds
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTime:
-    """How many seconds this process and its workers ran, and could have run and did not.
+    """How many seconds this process and its workers ran, and how long they waited to run.
 
-    ``waited_seconds`` is the sum over all threads, None where the kernel does not tell;
-    ``throttled_share`` of the periods of a cgroup's quota were ended early, None without one.
-    ``busy_share`` is that of the processors that may be used, whoever used them.
+    ``waited_seconds`` is the sum over all threads, None if the kernel does not tell;
+    ``throttled_share`` is the share of a cgroup quota's periods that ended early, None without a
+    quota. ``busy_share`` is how busy the usable processors were, with anybody's work.
     """
 
     spent_seconds: float = 0.0
@@ -26,7 +26,7 @@ class ProcessorTime:
 
 
 class ProcessorMeter:
-    """Counts from its making on; ``workers_wait`` has to be called while they are still there."""
+    """Measures from its creation on; call ``workers_wait`` while the workers still exist."""
 
     def __init__(self) -> None:
         self._spent = _spent_seconds()
@@ -36,12 +36,12 @@ class ProcessorMeter:
         self._of_workers: float | None = None
 
     def workers_wait(self, pids: Iterable[int]) -> None:
-        """Put down how long the workers have waited for a processor since their start."""
+        """Record how long the workers have waited for a processor since they started."""
         waited = [seconds for pid in pids if (seconds := run_delay_seconds(pid)) is not None]
         self._of_workers = sum(waited) if waited else None
 
     def time(self) -> ProcessorTime:
-        """Return what it was since; workers that have ended by now are in it."""
+        """Return the times since then, including those of workers that have ended."""
         now, waited = run_delay_seconds("self"), self._of_workers
         if now is not None and self._waited is not None:
             waited = (waited or 0.0) + now - self._waited

@@ -1,4 +1,4 @@
-"""Whether a run goes on with what one before it copied and did not publish, and what is said."""
+"""Whether a run continues with what an earlier one copied but did not publish, and the messages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NEXT_BEGINS_ANEW = {
 
 
 def begins_anew(verify: Verify | str, *, full_check: bool = False, in_ram: bool) -> str | None:
-    """Return the option that has each run copy anew what none has published; None without one.
+    """Return the option that makes each run copy unpublished files anew; None without one.
 
-    A disk may not have all that an interrupted run copied, and where there is no hash nothing would
-    show what is missing.
+    A disk may not have stored everything that an interrupted run copied, and without hashes nothing
+    would show what is missing.
     """
     if full_check:
         return "--full-check"
@@ -32,20 +32,20 @@ def begins_anew(verify: Verify | str, *, full_check: bool = False, in_ram: bool)
 
 
 def what_comes_of_it(request: StageRequest, *, in_ram: bool) -> str:
-    """Return what the same command does with the copies of this run, where it is cut short."""
+    """Return what the same command does with the copies of this run if it is interrupted."""
     option = begins_anew(request.verify, full_check=request.full_check, in_ram=in_ram)
     return GOES_ON if option is None else NEXT_BEGINS_ANEW[option]
 
 
 def run_again(then: str | None) -> str:
-    """Return what to do after a run that was cut short; ``then`` is what comes of its copies.
+    """Return what to do after an interrupted run; ``then`` says what happens to its copies.
 
-    None where it has none, or where that cannot be told.
+    ``then`` is None if there are none, or if that is unknown.
     """
     return "run the same command again" + ("" if then is None else f": {then}")
 
 
 def is_in_ram(path: str) -> bool:
-    """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
+    """Whether ``path``, or its nearest existing parent, is on a file system in memory."""
     mount = mount_containing(followed(path), read_mounts())
     return mount is not None and mount.fstype in IN_MEMORY

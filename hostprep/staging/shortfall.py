@@ -1,4 +1,4 @@
-"""Where not all was staged: what is to be mended, and what fails a run that nobody allowed it."""
+"""If not everything was staged: what to fix, and the error unless the user allowed it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostprep.units import format_count
 
 
 def cure_of(skipped: Iterable[Skipped]) -> str:
-    """Return what is to be mended so that a run stages what failed."""
+    """Return what to fix so that a run stages what failed."""
     found = {item.cure for item in skipped if item.failed}
     cures = [cure for cure in dict.fromkeys(CURES.values()) if cure in found]
     if not found or None in found:
@@ -20,7 +20,7 @@ def cure_of(skipped: Iterable[Skipped]) -> str:
 
 
 def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
-    """Return what fails the run: entries that could not be staged, unless ``--partial`` took it."""
+    """Return the error if entries could not be staged, unless ``--partial`` allows that."""
     failed = sum(item.failed for item in result.skipped)
     if not failed or (partial and result.published):
         return None

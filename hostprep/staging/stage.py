@@ -60,18 +60,18 @@ from hostprep.volumes.model import LiveVolume
 
 
 def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
-    """Do what the plan says and return what came of it; the caller holds the data set's lock.
+    """Carry out the plan and return the result; the caller holds the data set's lock.
 
-    Copies grow in a private directory; nothing is published before all is copied and verified.
-    Where files failed and ``--partial`` was not asked for, nothing is published, and the result
-    says so. Raises the plan's refusal, and ``HostprepError`` for what ends the run.
+    Copies grow in a private directory; nothing is published before all is copied and verified. If
+    files failed and ``--partial`` was not given, nothing is published, and the result says so.
+    Raises the plan's refusal, and ``HostprepError`` for errors that end the run.
     """
     if plan.refusal is not None:
         raise plan.refusal
     request = plan.request
     if plan.previous is not None and not plan.nothing_to_do:
         check_own(plan.previous, ", or choose another --name")
-    # A manifest that was being written may have hundreds of MB. What stays is in nobody's way.
+    # An unfinished manifest may have hundreds of MB. If it cannot be removed, it does no harm.
     with suppress(OSError):
         remove_unwritten(folder(request.name, request.target))
     live, volume_changed = None, False
@@ -80,7 +80,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
             made = make_volume(plan, plan.volume, observer)
         live, volume_changed = made.live, bool(made.plan.changes)
     try:
-        if plan.is_fresh and not volume_changed:  # another run may have done what was to be done
+        if plan.is_fresh and not volume_changed:  # another run may have done it already
             return left_as_it_is(plan, live, observer)
         with after_changes() if volume_changed else nullcontext():
             return concluded(plan, _carry_out(plan, live, observer))
@@ -114,7 +114,7 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One run, from the private directory to the record; ``mount`` is what the target lies on."""
+    """One run, from the private directory to the record; ``mount`` is the target's file system."""
 
     plan: StagePlan
     observer: Observer
@@ -145,7 +145,7 @@ class _Work:
                 return result_of(plan, copied, None, live, changed=True)
             record, before = self._record(copied, partial=bool(failed)), plan.previous
             if before is not None and came_to_nothing(plan, copied, record, before):
-                before = dataclasses.replace(before, skipped=record.skipped)  # as it is told now
+                before = dataclasses.replace(before, skipped=record.skipped)  # present reasons
                 if self.published_fd is not None:
                     put_readers_right(plan, self.published_fd)
                 self._save(before, "staged")
@@ -192,7 +192,7 @@ class _Work:
     def _publish(
         self, copied: Copied, lines: list[bytes], record: Record, manifest: ManifestIndex
     ) -> list[str]:
-        """Publish and put on record; return what of others could not go, and was left."""
+        """Publish and record; return which entries of others could not be removed."""
         self._check_recorded(record, lines)
         if self.published_fd is None:
             self._publish_first(copied, lines, record)
@@ -208,10 +208,10 @@ class _Work:
         plan, request, tree_fd = self.plan, self.plan.request, self.private.tree_fd
         directories = plan.scan.directories
         tree_lines = self._finish_directories(copied, tree_fd)
-        # By now nobody looks at the copies any more; of a disk they were read a moment ago.
+        # By now nobody has looked at the copies any more; those on a disk were just read back.
         if plan.in_ram and not has_names(tree_fd, directories, record.entries - 1):
             raise gone(request)
-        # The manifest and the record come before the rename: were we killed right after it, what
+        # The manifest and the record come before the rename: if we are killed right after it, what
         # is published must be known as ours.
         self._write_manifest([*plan.files.keep_lines, *lines, *tree_lines], tree_fd)
         self._save(record, "publishing")
@@ -237,11 +237,11 @@ class _Work:
         self._check_mounted()
         check_places(files, self.private, published_fd, manifest, self.spelling, self.observer)
         if plan.previous is not None:
-            # Were we killed, old files would lie beside new ones, which may be verified less.
+            # If we are killed, old files are next to new ones, which may be verified less.
             less = record.verify if request.verify is Verify.INFLIGHT else plan.previous.verify
             self._save(dataclasses.replace(plan.previous, verify=less), "updating")
-        # New entries are known as ours before they are in place, like the old ones until they are
-        # gone: an update that is cut short leaves nothing that nobody knows.
+        # New entries are recorded as ours before they are in place, and old ones until they are
+        # gone, so that an interrupted update leaves nothing that is unknown.
         known = folder(request.name, request.target)
         new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
         extend_manifest(known, new, durable=not plan.in_ram)
@@ -254,11 +254,11 @@ class _Work:
         left = publish_update(
             files, self.private, published_fd, manifest, self.observer, changing, inodes
         )
-        # Work in a directory changed its time, so all are gone over.
+        # Work in a directory has changed its time, so finish all of them.
         tree_lines = self._finish_directories(copied, published_fd)
         self._sync_published()
-        # Not before the disk has it all: a power cut would bring back what only the manifest of
-        # before knows.
+        # Not before everything is on the disk: a power cut would bring back files that only the
+        # previous manifest knows.
         self._write_manifest([*files.keep_lines, *lines, *tree_lines], published_fd)
         return left
 
@@ -268,7 +268,7 @@ class _Work:
             sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
 
     def _clean_up(self) -> None:
-        """Remove the private directory; by now all is published and on record, come what may."""
+        """Remove the private directory; by now all is published and recorded, so only warn."""
         parent, name = self.plan.request.parent, self.private.name
         try:
             if not self.private.remove():
@@ -277,7 +277,7 @@ class _Work:
             self.observer.note(not_removed(parent, name, error))
 
     def _inodes(self) -> dict[str, int] | None:
-        """Return by which inodes directories of the copies are told from others; None: by none."""
+        """Return the inodes that identify the copies' directories; None if inodes mean nothing."""
         return self.plan.files.inodes if keeps_numbers(self.mount) else None
 
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
@@ -299,12 +299,12 @@ class _Work:
         return directory_lines(directories, copied.other_modes | other_modes)
 
     def _check_mounted(self, *, published: bool = False) -> None:
-        """Raise an error where the volume has gone meanwhile: each step takes a while."""
+        """Raise an error if the volume is gone by now: each step takes a while."""
         if self.plan.volume is not None:
             check_in_volume(self.parent_fd, self.plan.request.parent, published=published)
 
     def _write_manifest(self, lines: list[bytes], tree_fd: int) -> None:
-        """Write the manifest, for those who may list what is in the tree, which is finished."""
+        """Write the manifest, for those who may list the (finished) tree."""
         request = self.plan.request
         parts = itertools.chain(lines, self._journal_parts())
         home = folder(request.name, request.target)
@@ -312,7 +312,7 @@ class _Work:
         write_manifest(home, parts, durable=not self.plan.in_ram, readers=readers)
 
     def _check_recorded(self, record: Record, lines: list[bytes]) -> None:
-        """Raise an error where somebody removed what the workers put down, and so the copies."""
+        """Raise an error if somebody removed the workers' journals, and so the copies."""
         known = itertools.chain(self.plan.files.keep_lines, lines, self._journal_parts())
         if sum(map(records_in, known)) + len(self.plan.scan.directories) < record.entries:
             raise gone(self.plan.request)
@@ -323,7 +323,7 @@ class _Work:
                 yield from journal
 
     def _save(self, record: Record, phase: str) -> None:
-        # What it needs it has taken, and what ended an earlier run is over.
+        # It has taken all the room that it needs, and an earlier run's failure is over.
         record = dataclasses.replace(record, phase=phase, needed_bytes=0, needed_inodes=0)
         record = dataclasses.replace(record, failure=None)
         save_record(record, durable=not self.plan.in_ram)

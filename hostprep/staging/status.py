@@ -1,4 +1,4 @@
-"""How staged data sets are now: there or not, whole or not, fresh or stale against their source."""
+"""The state of staged data sets: present or not, complete or not, fresh or stale."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ from hostprep.volumes.live import read_live
 _SOURCE_SECONDS = 10.0
 TARGET_SECONDS = 5.0
 
-# What the reason begins with where others may be able to tell.
+# How the reason begins if other users may be able to tell.
 NOT_FOR_US = "this user may not look into "
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetStatus:
-    """A data set on record and what was found of it.
+    """A data set on record and its state.
 
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
-    work); ``interrupted`` (a run was, and failed or was ended, or it was unstaged in part);
-    ``missing`` (not on the target, as after a reboot, or hidden there); ``unreachable`` (the target
-    does not answer, or with an error, or is encrypted and locked, or not for this user:
-    ``NOT_FOR_US``). ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason`` says why. ``hint``
-    says what helps where something is in the way that a run refuses to touch, a disk failed, or an
-    unstaging did not remove all.
+    work); ``interrupted`` (a run failed or was ended, or the data set was unstaged in part);
+    ``missing`` (not on the target, for instance after a reboot, or hidden there); ``unreachable``
+    (the target does not answer, or with an error, or is encrypted and locked, or this user may not
+    look: ``NOT_FOR_US``). ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason`` says why.
+    ``hint`` says what helps if something is in the way that a run refuses to touch, if a disk
+    failed, or if an unstaging did not remove everything.
     """
 
     record: Record
@@ -78,8 +78,8 @@ def dataset_statuses(
 ) -> tuple[DatasetStatus, ...]:
     """Return the status of every data set on record.
 
-    A source that takes longer than 10 s is left, and what it would have told is unknown; all
-    targets that hang are left after ``target_seconds``.
+    A source that takes longer than 10 s is given up, and its freshness is unknown; targets that
+    hang are given up, all together, after ``target_seconds``.
     """
     records = all_records()
     silent = silent_ones([record.target for record in records], target_seconds)
@@ -92,7 +92,7 @@ def dataset_statuses(
 
 
 def dataset_status(record: Record) -> DatasetStatus:
-    """Return the status of one data set, whose source is not looked at."""
+    """Return the status of one data set, without looking at its source."""
     if silent_ones([record.target], TARGET_SECONDS):
         return _unreachable(record, TARGET_SECONDS)
     return _status(record, Silent(), check_source=False)
@@ -130,7 +130,7 @@ def _state(record: Record) -> tuple[str, str, str | None]:
             since = "" if record.boot_id == boot_id() else " since the machine was rebooted"
             return "missing", f"its volume {record.volume} is not mounted{since}", None
         check_in_sight(record)
-    except HostprepError as error:  # hidden, or not for this user to see: the others can be told
+    except HostprepError as error:  # hidden, or this user may not see it; not fatal for others
         reason = without_claim(error.message).removesuffix(".")
         state = "unreachable" if isinstance(error, KeyAway) else "missing"
         return state, reason, error.hint
@@ -147,7 +147,7 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         if failing := _failing(record.target):
             why = f"its target answers with an error: {failing.strerror}"
             return "unreachable", why, reading_hint(failing)
-        if locked := locked_out(record.target):  # by whom its directory may not be read
+        if locked := locked_out(record.target):  # this user may not read a locked one
             return "unreachable", f"it {locked[0]}", locked[1]
         reasons = ("it is not on the target", may_be_elsewhere(record), may_be_cleared(record))
         return "missing", "; ".join(filter(None, reasons)), None
@@ -155,7 +155,7 @@ def _state(record: Record) -> tuple[str, str, str | None]:
 
 
 def _cut_short(record: Record) -> tuple[str, str | None]:
-    """Return what to say of a run that did not get to its end, and what helps."""
+    """Return what to say about an interrupted run, and what helps."""
     helps, again = _in_the_way(record), _what_comes_of_it(record)
     if record.failure is None:
         return f"a run did not get to its end; {again}", helps
@@ -165,10 +165,10 @@ def _cut_short(record: Record) -> tuple[str, str | None]:
 
 
 def _what_comes_of_it(record: Record) -> str:
-    """Return what the run after one that was cut short does with its copies."""
+    """Return what the run after an interrupted one does with its copies."""
     same = "the same `hostprep stage`"
     if record.phase == "updating" or os.path.isdir(record.target):
-        return f"{same} goes on"  # with the update
+        return f"{same} goes on"  # it continues the update
     if record.boot_id != boot_id():
         return f"{same} copies all anew, as the machine was rebooted since"
     in_ram = record.volume is not None or is_in_ram(os.path.dirname(record.target))
@@ -178,7 +178,7 @@ def _what_comes_of_it(record: Record) -> str:
 
 
 def _closed(target: str) -> str | None:
-    """Return the directory above into which this user may not look; None where that may be."""
+    """Return a parent directory that this user may not look into, None if there is none."""
     below = path = target
     while True:
         try:
@@ -188,13 +188,13 @@ def _closed(target: str) -> str | None:
         except OSError:
             return None
         else:
-            # What a user has mounted themselves does not even show root what it is.
+            # Something that a user has mounted themselves may be completely hidden from root.
             closed = below if os.access(path, os.X_OK) else path
             return closed if path != target else None
 
 
 def _failing(target: str) -> OSError | None:
-    """Return what a disk or a server answers that fails; None of one that says what is there."""
+    """Return the error of a failing disk or server; None if the target answers."""
     try:
         os.stat(target)
     except OSError as error:
@@ -203,17 +203,17 @@ def _failing(target: str) -> OSError | None:
 
 
 def _is_left_of(record: Record) -> bool:
-    """Whether there may be something left of one whose unstaging began."""
+    """Whether anything may be left of a data set whose unstaging has begun."""
     if os.path.isdir(record.target):
         return True
-    # Nobody hid what an unstaging to its end had to leave: it was moved away. And a reboot empties
-    # a volume.
+    # A complete unstaging hides nothing that it has to leave: if that is gone, it was moved away.
+    # And a reboot empties a volume.
     rebooted = record.volume is not None and record.boot_id != boot_id()
     return record.left is None and not rebooted
 
 
 def _removed_in_part(record: Record) -> tuple[str, str]:
-    """Return what to say of one of which an unstaging did not remove all, and what helps."""
+    """Return what to say about a data set that was unstaged only in part, and what helps."""
     unstage = f"`hostprep unstage {shlex.quote(record.target)}`"
     if record.left is None:
         return (
@@ -228,7 +228,7 @@ def _removed_in_part(record: Record) -> tuple[str, str]:
 
 
 def _in_the_way(record: Record) -> str | None:
-    """Return what helps where something is mounted inside the copies, which a run refuses."""
+    """Return the hint if something is mounted inside the copies, which a run refuses."""
     try:
         check_bare(record.target)
     except Refused as refusal:
@@ -254,9 +254,9 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None
     if answer["unreadable"]:
         count = format_count(answer["unreadable"], "folder")
         return "unknown", f"not readable of the source: {count}", None
-    if answer["empty"] and record.files:  # which a run refuses to copy
+    if answer["empty"] and record.files:  # a run refuses to copy this
         return "unknown", "the source is empty: is its file system mounted?", None
-    if place := answer["not_mounted"]:  # nor this
+    if place := answer["not_mounted"]:  # and this
         return (
             "unknown",
             f"{one_line(place)} is empty, where a file system was mounted before",
@@ -282,8 +282,8 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None
 
 
 def _compare(record: Record) -> dict[str, Any]:
-    """Scan source and target and count what a run of stage would do; in a child of its own."""
-    check_not_source(record)  # which would be as fresh as can be
+    """Scan source and target and count what a ``stage`` run would do; run in a child process."""
+    check_not_source(record)  # the source itself would always be fresh
     parent_fd = open_parent(os.path.dirname(record.target))
     published_fd = open_published(parent_fd, record.name)
     if published_fd is None:
@@ -308,7 +308,7 @@ def _compare(record: Record) -> dict[str, Any]:
             raise plan.opens
         source, copy = who_changed(plan, manifest)
         damaged = damage(record, manifest, plan.strangers)
-    # What failed when it was staged would be tried again: that is not what makes it stale.
+    # What failed when it was staged would be tried again, but does not make it stale.
     failed = {item.path for item in record.skipped if item.failed}
     return {
         "copy": plan.copied.files + len(plan.links) - plan.copies_among(failed),

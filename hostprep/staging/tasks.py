@@ -1,4 +1,4 @@
-"""From a plan to the tasks of the workers, and from their results to what was copied."""
+"""From a plan to the workers' tasks, and from their results to what was copied."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from hostprep.system.trees import join
 
 _T = TypeVar("_T")
 
-# How much a task may exceed its size so that it ends with a directory.
+# By how many files a task may exceed its size in order to end with a directory.
 _SLACK_FILES = 1024
-# A task ends with so many bytes: with large files, creating them in turn takes no time beside their
-# content, of which little would be left for the other workers.
+# A task ends at this many bytes: with large files, the order of creating them does not matter
+# compared with their content, of which little would be left for the other workers.
 _TASK_BYTES = RANGE_BYTES
-# To what size a file may have grown before its second try, which no plan has weighed: the digests
-# of its ranges are kept in memory.
+# The largest size to which a file may have grown before its second try, which no plan has checked:
+# the digests of its ranges are kept in memory.
 _MOST_BYTES_AGAIN = 1 << 44
 
 
 @dataclass(slots=True)
 class Copied:
-    """What came of carrying out a plan; ``linked_bytes`` are those of hard links, beside ``bytes``.
+    """The result of carrying out a plan; ``linked_bytes``, of hard links, are not in ``bytes``.
 
     ``digest_sum`` covers everything that was copied; ``hole_bytes`` are those of ``bytes`` that are
     holes of sparse files.
 
-    ``readers`` is how many were best in the end, where their number was adapted; ``processors``
-    what this process and its workers had of them. ``linked`` has, by its path, each copied file
-    that has several names: its entry as it was copied, and its content. ``outward``
-    counts the symlinks that lead out of the data set; ``outward_named`` are a few of them.
+    ``readers`` is the number found best in the end, if it was adapted; ``processors`` says how much
+    processor time this process and its workers got. ``linked`` has, by path, each copied file with
+    several names: its entry as it was copied, and its content. ``outward`` counts the symlinks that
+    lead out of the data set; ``outward_named`` are a few of them.
 
-    ``finished`` are the directories that got their modes, owners and times already; ``other_modes``
-    has those whose mode the target made another one.
+    ``finished`` are the directories that already have their modes, owners and times;
+    ``other_modes`` has those whose mode the target changed.
     """
 
     files: int = 0
@@ -71,7 +71,7 @@ class Copied:
         return self.bytes - self.hole_bytes
 
     def add(self, more: Copied) -> None:
-        """Add what came of another plan."""
+        """Add the result of another plan."""
         self.files += more.files
         self.bytes += more.bytes
         self.hole_bytes += more.hole_bytes
@@ -91,20 +91,20 @@ class Tasks:
         self._copied = copied
 
     def all(self, plan: CopyPlan, reading: Reading) -> Iterator[tuple[str, Any, OnResult]]:
-        """Yield large files first, since their ranges keep all workers busy to the end.
+        """Yield large files first, because their ranges keep all workers busy to the end.
 
-        Ranges of several files take turns, for two workers that write one file wait for each
-        other. An arm reads one file after the other.
+        Ranges of several files alternate, because two workers that write one file wait for each
+        other. For an arm, one file is read after the other.
         """
         large = (self._large(directory, entry, attempt=1) for directory, entry in plan.large)
         yield from _in_turns(large, 1 if reading.readers == 1 else 2 * reading.processes)
-        # Two workers in one directory wait for each other's turn to create files in it. Where the
-        # source answers at once, so that this is what they would wait for, tasks end with it.
+        # Workers that create files in the same directory wait for each other. If the source answers
+        # at once, so that this would be their main wait, tasks end with a directory.
         slow = reading.threads > 1
         slack = 0 if slow else _SLACK_FILES
         task_files = reading.task_files
         if slow:
-            # Every reader is to have its share of a small set, and more than one task of it.
+            # Every reader should get its share of a small set, in more than one task.
             task_files = min(task_files, max(1, plan.copied.files // (2 * reading.readers)))
         most_bytes = math.inf if reading.readers == 1 else _TASK_BYTES
         group: list[Batch] = []
@@ -128,9 +128,9 @@ class Tasks:
     def _copy(
         self, batches: list[Batch], leaves: Mapping[str, Entry], wanted: Mapping[str, int]
     ) -> tuple[str, Any, OnResult]:
-        """Return the task of copying batches; directories that are all in it are finished there.
+        """Return the task of copying batches; it finishes directories that are completely in it.
 
-        ``wanted`` is how many files there are to be in each directory.
+        ``wanted`` is how many files each directory is to have.
         """
         finishing = {}
         if leaves:
@@ -223,7 +223,7 @@ class Tasks:
             self._copied.problems.append(Skipped(path, reason, failed=True))
             return
 
-        # One after the other: another worker must not remove what a third writes again.
+        # One after the other: no worker may remove what another one is already writing again.
         def on_discarded(_: Any) -> None:
             self._pool.submit("lstat", (directory, entry.name), on_lstat)
 
@@ -242,7 +242,7 @@ class Tasks:
 
 
 def _files_by_directory(batches: Iterable[Batch]) -> Counter[str]:
-    """Return how many files there are in each directory, however they are split into batches."""
+    """Return how many files each directory has, however they are split into batches."""
     files: Counter[str] = Counter()
     for batch in batches:
         files[batch.directory] += batch.files
@@ -250,7 +250,7 @@ def _files_by_directory(batches: Iterable[Batch]) -> Counter[str]:
 
 
 def _in_turns(streams: Iterator[Iterator[_T]], at_once: int) -> Iterator[_T]:
-    """Yield from ``at_once`` streams in turn; where one ends, the next takes its place."""
+    """Yield from ``at_once`` streams in turn; when one ends, the next takes its place."""
     active = deque(islice(streams, at_once))
     while active:
         stream = active.popleft()

@@ -1,4 +1,4 @@
-"""Whether several data sets fit into one place, one after the other: before the first is begun."""
+"""Whether several data sets fit into one place, one after the other; asked before the first."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from hostprep.volumes.model import INODE_BYTES, RamBudget
 class Share:
     """What one data set takes of the place that it shares with others, in bytes and inodes.
 
-    ``space`` is what a run takes at its height, and what there is now for this one alone;
-    ``lasting_*`` the least that it leaves taken of that. It may be negative, where the run first
-    clears away what an earlier one left. ``budget`` is that of a place in the memory, None
-    elsewhere and in a volume, which has its own.
+    ``space`` is what a run takes at its peak, and what is available to it alone now;
+    ``lasting_*`` is the minimum that it uses up permanently. That may be negative, if the run first
+    removes what an earlier one left. ``budget`` is for a place in memory, None for others and for a
+    volume, which has its own.
     """
 
     request: StageRequest
@@ -45,16 +45,16 @@ class Share:
 
     @property
     def lasting_memory(self) -> int:
-        """The least of the memory that it leaves taken, where that is what it lies in."""
+        """The minimum of memory that it uses up permanently, if it is in memory."""
         return self.lasting_bytes + self.lasting_inodes * INODE_BYTES
 
 
 def share_of(plan: StagePlan) -> Share:
     """Return what a data set takes, from its plan.
 
-    What an update replaces or deletes it gives back only at its end, to those that come after it.
-    How much that is, the record does not say to the page: so less is counted than it may be, for a
-    run that would succeed must not be refused.
+    An update frees what it replaces or deletes only at its end, for the data sets after it. The
+    record does not say exactly how much that is, so this counts rather too little, because a run
+    that would succeed must not be refused.
     """
     request, files, previous = plan.request, plan.files, plan.previous
     if plan.volume is None:
@@ -70,7 +70,7 @@ def share_of(plan: StagePlan) -> Share:
         lasting_bytes, lasting_inodes = min(lasting_bytes, max(0, after - before)), 0
     lasting_bytes -= space.reclaimed_bytes
     if plan.volume is not None:
-        space = replace(space, free_inodes=None)  # each run allows it as many more as it needs
+        space = replace(space, free_inodes=None)  # each run raises the limit by what it needs
     elif space.free_inodes is not None:
         lasting_inodes -= space.reclaimed_inodes
     budget = None
@@ -92,9 +92,9 @@ def _left_behind(plan: StagePlan) -> tuple[int, int]:
 
 
 def room_for_all(shares: Sequence[Share]) -> Refused | None:
-    """Return a refusal with the arithmetic where they do not all fit, in this order. Pure.
+    """Return a refusal with the calculation if they do not all fit, in this order. Pure.
 
-    That each fits by itself is its own plan's to say.
+    Whether each fits by itself is up to its own plan.
     """
     taken_bytes = taken_inodes = taken_memory = 0
     for index, share in enumerate(shares):

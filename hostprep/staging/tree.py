@@ -1,4 +1,4 @@
-"""What is in a directory of a data set, asked by its descriptor; ``system.trees`` opens it."""
+"""The contents of a data set's directory, read by descriptor; ``system.trees`` opens it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from time import monotonic
 from hostprep.staging.model import Entry
 from hostprep.system.trees import DirCache, join, opened_anew, rewind
 
-# Memory has answered for an entry in 3 us, and something else has where it took so much longer.
+# Memory answers for an entry in 3 us; something that takes this much longer is not memory.
 _SLOW_SECONDS = 20e-6
 _GRACE_SECONDS = 5e-3
 _MOST_AGAIN = 1000
 
 
 def staged_mode(mode: int) -> int:
-    """Return the mode that a copied directory gets where its source has ``mode``.
+    """Return the mode for a copied directory whose source has ``mode``.
 
-    An ordinary user keeps the way into their own: what lies in it could not be looked at, updated
-    or removed without.
+    Ordinary users keep access to their own directories; otherwise they could not look at, update or
+    remove the contents.
     """
     return mode if os.geteuid() == 0 else mode | 0o500
 
 
-# The fields of an ``Entry`` as they travel between processes.
+# The fields of an ``Entry`` in the form sent between processes.
 Plain = tuple[str, int, int, int, int, int, int, int, int, int]
 _INODE = itemgetter(8)
 
 
 def says_absent(error: OSError) -> bool:
-    """Whether what was to be looked at is not there, or is closed to a user who is not root."""
+    """Whether something does not exist, or is closed to a user who is not root."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return os.geteuid() != 0
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -42,21 +42,21 @@ def says_absent(error: OSError) -> bool:
 def entries_in(descriptor: int) -> Iterator[Plain]:
     """Yield the entries of a directory as plain tuples in the order of ``Entry``.
 
-    An entry that vanishes between the listing and its lstat was never there.
+    An entry that vanishes between the listing and its lstat is left out.
     """
     with opened_anew(descriptor) as own, os.scandir(own) as listing:
         yield from _look_at(listing)
 
 
 def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[Plain], list[str]]:
-    """Return the entries of a directory, but the names alone where there are more than ``most``.
+    """Return a directory's entries, or only the names if there are more than ``most``.
 
-    Both are in the order of inodes, mostly that of the disk, where ext4 lists names in the order of
-    their hashes. That costs 0.2 us an entry and lets a single reader sweep over a directory once,
-    even where nobody knows that the disk has an arm. A listing ``from_server`` may bring along what
-    the entries are (READDIRPLUS of NFS and FUSE), which the kernel asks for only as long as they
-    are looked at meanwhile. So they are looked at as they come, however many there are, until a
-    look takes long; what is left by then is returned as names.
+    Both are in the order of inodes, which mostly is that of the disk, while ext4 lists names in the
+    order of their hashes. Sorting costs 0.2 us per entry and lets a single reader sweep over a
+    directory once, even if nobody knows that the disk has an arm. A listing ``from_server`` may
+    bring the entries' attributes along (READDIRPLUS of NFS and FUSE), which the kernel requests
+    only as long as they are looked up in between. So they are looked up as they come, however many
+    there are, until a lookup takes long; the rest is returned as names.
     """
     rewind(descriptor)
     with os.scandir(descriptor) as listing:
@@ -72,7 +72,7 @@ def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[
 
 
 def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
-    """Return what a directory has of ``names``, as ``entries_in`` yields it."""
+    """Return a directory's entries with these ``names``, as ``entries_in`` yields them."""
     entries = []
     for name in names:
         try:
@@ -85,15 +85,16 @@ def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
 
 
 def is_slow(seconds: float, entries: int) -> bool:
-    """Return whether it is not memory that answered for so many entries."""
+    """Return whether something slower than memory answered for this many entries."""
     return seconds > _GRACE_SECONDS + entries * _SLOW_SECONDS
 
 
 def _each_once(items: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-    """Yield what a server lists, without the names that it tells again.
+    """Yield what a server lists, without names that it repeats.
 
-    NFS may do so where the directory changes meanwhile; each would count twice in the digest. Where
-    all of them come again and again, as of servers that lose their place, it raises OSError.
+    NFS may repeat names if the directory changes meanwhile; each would count twice in the digest.
+    If the whole listing comes again and again, as from servers that lose their place, raise
+    OSError.
     """
     told: set[str] = set()
     again = 0
@@ -106,9 +107,9 @@ def _each_once(items: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def _look_while_prompt(items: Iterator[os.DirEntry[str]]) -> list[Plain]:
-    """Return the entries of ``items`` up to the one at which the looks have become slow."""
+    """Return the entries of ``items`` up to the one at which lookups became slow."""
     entries: list[Plain] = []
-    seconds = 0.0  # of the looks: those at the next part of the listing say nothing
+    seconds = 0.0  # of the lookups only: reading on in the listing does not count
     for item in items:
         started = monotonic()
         entries.extend(_look_at([item]))
@@ -130,8 +131,8 @@ def _look_at(items: Iterable[os.DirEntry[str]]) -> Iterator[Plain]:
 
 
 def _of_entry(name: str, error: OSError) -> OSError:
-    """Return a directory's error as one that names the entry which it is about."""
-    if error.errno == errno.EACCES and os.geteuid() != 0:  # the directory does not let us look
+    """Turn a directory's error into one that names the entry it is about."""
+    if error.errno == errno.EACCES and os.geteuid() != 0:  # the directory is closed to us
         return error
     return OSError(error.errno, f"{name!r} in it: {error.strerror}")
 
@@ -142,7 +143,7 @@ def entry_of(name: str, st: os.stat_result) -> Entry:
 
 
 def entry_at(name: str, directory_fd: int) -> Entry | None:
-    """Return the entry of a name in an open directory, None where there is none. Raises OSError."""
+    """Return the entry of a name in an open directory, None if there is none. Raises OSError."""
     try:
         return entry_of(name, os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
     except FileNotFoundError:
@@ -167,9 +168,9 @@ def _plain(name: str, st: os.stat_result) -> Plain:
 def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, Iterator[Plain]]]:
     """Yield each directory below ``root_fd`` with its entries, parents before children.
 
-    Its entries are looked at as they are asked for, and the next directory comes after them. In a
-    tree that is ``ours`` alone, directories that are closed to their owner are opened. Raises
-    OSError with the directory's path as its filename where one cannot be read.
+    Entries are looked up as they are drawn, and the next directory comes after them. In a tree that
+    is ``ours`` alone, directories that are closed to their owner are opened. Raises OSError, with
+    the directory's path as its filename, if one cannot be read.
     """
     pending = [""]
 
@@ -187,5 +188,5 @@ def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, Iterator[Pl
             directory = pending.pop()
             found = entries(directory)
             yield directory, found
-            for _ in found:  # whoever wants no more of them may want those of its directories
+            for _ in found:  # a caller that stops early may still want the subdirectories
                 pass

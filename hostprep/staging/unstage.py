@@ -1,4 +1,4 @@
-"""``hostprep unstage``: remove what the manifest says, and nothing that somebody else put there."""
+"""``hostprep unstage``: removes what the manifest lists, and nothing of anybody else's."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _AGAIN = "run the same command again"
 
 @dataclass(frozen=True, slots=True)
 class UnstageResult:
-    """What was removed. ``unmounted`` is None where no volume was to be released.
+    """What was removed. ``unmounted`` is None if no volume was to be unmounted.
 
-    ``problem`` is what failed of that once the copies were gone; a volume that is still used is
-    none, and ``kept_because`` says so. ``line_removed``: it had a line in fstab, and has none now.
-    ``by_another``: a run that this one waited for had unstaged it, and nothing but the volume was
-    left to this one.
+    ``problem`` is an error of that after the copies were removed; a volume that is still in use is
+    not one, and ``kept_because`` says so. ``line_removed``: its line in fstab was removed.
+    ``by_another``: a run that this one waited for had already unstaged the data set, so only the
+    volume was left to do.
     """
 
     record: Record
@@ -56,15 +56,16 @@ class UnstageResult:
 
 
 def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = True) -> UnstageResult:
-    """Carry out ``plan``. To be called under the data set's lock.
+    """Carry out ``plan``. Must be called under the data set's lock.
 
-    Where everything is ours it is first moved out of sight by one rename, so that no reader sees
-    half of it, and an interrupted removal is finished by the next run. What is of others by then
-    is put back. The record says that this began, and is the last to go, so that an interrupted run
-    is known of up to its end. ``release_volume`` of False leaves a volume mounted that is then
-    empty. Raises ``HostprepError`` where something cannot be removed: the data set stays on record
-    then; before anything is, where the volume's line in fstab is to go and cannot. ``Refused``
-    where something was mounted in it since.
+    If everything is ours, it is first moved out of sight by a single rename, so that no reader sees
+    half of it, and an interrupted removal is finished by the next run. What is others' by then is
+    put back. The record says that this has begun, and is removed last, so that an interrupted run
+    stays known to its end. With ``release_volume`` False, an empty volume stays mounted. Raises
+    ``HostprepError`` if something cannot be removed, in which case the data set stays on record;
+    or,
+    before anything is removed, if the volume's line in fstab should be removed and cannot be.
+    Raises ``Refused`` if something was mounted in it since.
     """
     record = plan.record
     if plan.removes_line and record.volume is not None:
@@ -91,26 +92,26 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
 
 
 def _remove(plan: UnstagePlan, parent_fd: int, observer: Observer) -> tuple[str, ...]:
-    """Remove the copies, unfinished ones too; return the entries that stay, for they are others'.
+    """Remove the copies, unfinished ones too; return others' entries, which stay.
 
-    Raises OSError where something cannot be removed, and ``Refused`` as ``unstage`` does.
+    Raises OSError if something cannot be removed, and ``Refused`` as ``unstage`` does.
     """
     record, foreign = plan.record, plan.foreign
     hides = plan.published and not foreign
-    check_bare(record.target)  # to compare a large one took a while
+    check_bare(record.target)  # comparing a large one took a while
     private_fd = None
-    # One descriptor for all, so that nothing can be exchanged between the steps.
+    # The same descriptor for all steps, so that nothing can be exchanged in between.
     try:
         find = open_or_make if hides or plan.hidden else open_own
         private_fd = find(parent_fd, record.target)
     except OSError as error:
         if not hides or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        hides = False  # a full target has no room to hide it: it is removed where it lies
+        hides = False  # a full target has no room to hide it: remove it in place
     try:
         observer.phase("remove", files=plan.files)
         if plan.published or plan.hidden:
-            with contextlib.suppress(OSError):  # a full disk must not keep its files
+            with contextlib.suppress(OSError):  # a full disk must not prevent the removal of files
                 _note(record, left=None)
         if private_fd is not None and (plan.hidden or hides):
             if hides:
@@ -123,7 +124,7 @@ def _remove(plan: UnstagePlan, parent_fd: int, observer: Observer) -> tuple[str,
         if foreign:
             _note(record, left=len(foreign))
         elif record.volume is None:
-            os.fsync(parent_fd)  # what a power cut brings back must be on record still
+            os.fsync(parent_fd)  # what a power cut brings back must still be on record
     finally:
         if private_fd is not None:
             os.close(private_fd)
@@ -131,9 +132,9 @@ def _remove(plan: UnstagePlan, parent_fd: int, observer: Observer) -> tuple[str,
 
 
 def unstaged_by_another(plan: UnstagePlan, observer: Observer) -> UnstageResult:
-    """Release the volume of a data set that another run has removed and forgotten meanwhile.
+    """Unmount the volume of a data set that another run has meanwhile removed and forgotten.
 
-    That one may not have been asked for it. ``plan`` is that of ``plan_forgetting``.
+    That run may not have been asked to. ``plan`` is that of ``plan_forgetting``.
     """
     record = plan.record
     had_line = _has_line(record)
@@ -153,7 +154,7 @@ def _remove_private(parent_fd: int, private_fd: int, record: Record, observer: O
 
 
 def _note(record: Record, *, left: int | None) -> None:
-    """Note on record that the copies are no longer whole, and how many entries had to stay."""
+    """Record that the copies are no longer complete, and how many entries had to stay."""
     noted = replace(record, phase="removing", left=left)
     save_record(noted, durable=record.volume is None)
 
@@ -163,7 +164,7 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
     hint = "mend that and run the same command again: it goes on where this one stopped"
     if error.errno == errno.EPERM:
         hint = f"{what_is_fixed(os.path.dirname(record.target))}; {hint}"
-    elif error.errno in DISK_FAILS:  # ext4 is read-only then, and seems mounted for writing
+    elif error.errno in DISK_FAILS:  # ext4 is read-only then, but seems to be mounted for writing
         hint = f"{SEE_DMESG}: {hint}"
     elif error.errno == errno.EDQUOT:
         hint = (
@@ -180,7 +181,7 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
 
 @dataclass(frozen=True, slots=True)
 class _Released:
-    """What came of the volume: see ``UnstageResult``."""
+    """What happened to the volume: see ``UnstageResult``."""
 
     unmounted: bool | None = None
     kept_because: str | None = None
@@ -200,7 +201,7 @@ def _result(plan: UnstagePlan, released: _Released) -> UnstageResult:
 
 
 def _release_volume(plan: UnstagePlan, observer: Observer) -> _Released:
-    """Unmount the volume where it is hostprep's and empty, and remove its line if that is asked."""
+    """Unmount the volume if it is hostprep's and empty, and remove its line if that was asked."""
     volume = plan.record.volume
     if volume is None:
         return _Released()
@@ -222,8 +223,8 @@ def _release_volume(plan: UnstagePlan, observer: Observer) -> _Released:
 def _not_released(
     plan: UnstagePlan, volume: str, error: HostprepError, *, was_mounted: bool
 ) -> _Released:
-    """Tell a volume that has to stay for a while from a failure, of fstab for the most part."""
-    # By now the copies are gone, which the plan of the volume alone does not know.
+    """Distinguish a volume that has to stay for a while from a failure, mostly one of fstab."""
+    # By now the copies are gone, which the volume's own plan does not know.
     why = without_claim(error.message).removesuffix(".")
     later = f"hostprep unmount {shlex.quote(volume)}{' --fstab' if plan.fstab else ''}"
     stays = read_live(volume) is not None
@@ -239,9 +240,10 @@ def _not_released(
 
 
 def hint_after(error: HostprepError, later: str) -> str:
-    """Return what helps after a volume's ``error``: in the end ``later``, the command that goes on.
+    """Return the hint after a volume's ``error``; it ends with ``later``, the command to continue.
 
-    The same command would know no such data set any more; and ``later`` has systemd read fstab.
+    The same command as before would not know the data set any more; ``later`` also makes systemd
+    read fstab.
     """
     if error.hint is None or isinstance(error, NotReloaded):
         return f"once that is over: {later}"

@@ -1,4 +1,4 @@
-"""What ``unstage`` would remove, of which data set: looks, and changes nothing."""
+"""What ``unstage`` would remove, and of which data set; changes nothing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from hostprep.volumes.removal import without_line
 class UnstagePlan:
     """What would be removed: entries that are as they were staged.
 
-    ``foreign`` are entries that are not: added or changed by somebody else, they stay. With any of
-    them, the volume stays too. ``unmount`` tells that the volume will be empty and goes as well.
-    ``hidden``: a run that was killed had moved them out of sight already, and not removed all.
+    ``foreign`` are entries that are not: somebody else added or changed them, so they stay, and
+    then the volume stays too. ``unmount``: the volume will be empty and is unmounted as well.
+    ``hidden``: a killed run had already moved them out of sight, but not removed all of them.
     ``in_its_place``: something else has the data set's name on the target, and stays.
-    ``removes_line``: the volume has a line in fstab, which was asked for and goes with it.
+    ``removes_line``: the volume has a line in fstab, which is to be removed with it.
     """
 
     record: Record
@@ -73,15 +73,15 @@ class UnstagePlan:
             changes.append(Step(record.volume, "unmount", "nothing else is in the volume"))
         if self.removes_line:
             changes.append(Step("fstab", "remove the volume's line", "asked for"))
-        if not self.foreign:  # by the manifest the same command goes on once they are away
+        if not self.foreign:  # once they are moved away, the same command continues by the manifest
             changes.append(Step(record.name, "forget its manifest", "asked for"))
         return tuple(changes)
 
 
 def find_record(name_or_path: str) -> Record:
-    """Return the data set that is meant by its name, or by its path on the target.
+    """Return the data set with this name, or with this path on the target.
 
-    Raises ``UsageError`` where none is known, ``HostprepError`` where its record cannot be read.
+    Raises ``UsageError`` if there is none, ``HostprepError`` if its record cannot be read.
     """
     records = all_records()
     path = _absolute(name_or_path)
@@ -89,7 +89,7 @@ def find_record(name_or_path: str) -> Record:
         if record.target == path:
             return record
     check_record(name_or_path, path)
-    if "/" in name_or_path:  # or by a symlink above it, of which no record tells
+    if "/" in name_or_path:  # or a path through a symlink, which no record has
         above, last = os.path.split(path)
         by_link = os.path.join(followed(above), last)
         for record in records:
@@ -112,15 +112,15 @@ def find_record(name_or_path: str) -> Record:
 
 
 def _unstaging(record: Record) -> str:
-    """Return the line that removes a data set, by root where only root can."""
+    """Return the line that removes a data set, with sudo if only root can do it."""
     sudo = "sudo " if is_roots(record) else ""
     return f"{sudo}hostprep unstage {shlex.quote(record.target)}"
 
 
 def _absolute(name_or_path: str) -> str:
-    """Return what the word is as a path.
+    """Return the word as an absolute path.
 
-    A name is meant as it is where there is no current directory: that was removed.
+    It stays a name if the current directory has been removed.
     """
     try:
         return os.path.abspath(name_or_path)
@@ -133,12 +133,11 @@ def _absolute(name_or_path: str) -> str:
 def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = None) -> UnstagePlan:
     """Look at what is there and return the plan; changes nothing.
 
-    Raises ``Refused`` where what is there may be other files than the copies: something is mounted
-    in the way, the path leads elsewhere, or the private directory is somebody else's; where the
-    file system is read-only, or its record cannot be removed; where it is not here, and may be on
-    another machine; and where the volume's line in fstab is to go (``fstab``) and that cannot be
-    edited. Raises ``HostprepError`` where the data set is on the machine's record, and not on this
-    user's own.
+    Raises ``Refused`` if the files there may be others than the copies (something is mounted in the
+    way, the path leads elsewhere, or the private directory is somebody else's); if the file system
+    is read-only, or the record cannot be removed; if the data set is not here and may be on another
+    machine; and if the volume's line in fstab should be removed (``fstab``) and cannot be. Raises
+    ``HostprepError`` if the data set is in the machine's records and not in this user's own.
     """
     check_own(record)
     check_forgettable(record)
@@ -174,9 +173,9 @@ def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = Non
 
 
 def _check_not_elsewhere(record: Record) -> None:
-    """Raise ``Refused`` where a data set that is not here may be on a machine with these records.
+    """Raise ``Refused`` if a data set that is not here may be on another machine with its records.
 
-    That one would know its copies no more.
+    That machine would no longer know its copies.
     """
     if elsewhere := may_be_elsewhere(record):
         raise Refused(
@@ -189,7 +188,7 @@ def _check_not_elsewhere(record: Record) -> None:
 def _line_goes(record: Record) -> bool:
     """Return whether fstab has a line of the volume's, and nothing else is mounted there.
 
-    Raises ``Refused`` where it has one, and that cannot be removed.
+    Raises ``Refused`` if it has one that cannot be removed.
     """
     if record.volume is None:
         return False
@@ -198,7 +197,7 @@ def _line_goes(record: Record) -> bool:
 
 
 def _look(parent_fd: int, record: Record, observer: Observer, *, fstab: bool) -> UnstagePlan:
-    """Return the plan as far as what lies under the data set's name, or is hidden, decides it."""
+    """Return the plan, as far as it depends on what has the data set's name, or is hidden."""
     with ExitStack() as stack:
         published_fd = open_published(parent_fd, record.name)
         if published_fd is not None:
@@ -209,39 +208,39 @@ def _look(parent_fd: int, record: Record, observer: Observer, *, fstab: bool) ->
                 raise refusal
         hidden_fd = open_hidden(parent_fd, record.name)
         if hidden_fd is not None:
-            # It was moved away from there, so what has its name by now is no copy of ours.
+            # The copy was moved away, so whatever has its name now is not ours.
             stack.callback(os.close, hidden_fd)
             files, foreign = compare(record, hidden_fd, observer)
             taken = published_fd is not None
             return UnstagePlan(record, fstab, files, foreign, hidden=True, in_its_place=taken)
-        # Before its first publication nothing under its name is ours.
+        # Before the first publication nothing with its name is ours.
         if published_fd is None or record.phase == "copying":
             return UnstagePlan(record, fstab, in_its_place=published_fd is not None)
         files, foreign = compare(record, published_fd, observer)
-        # An empty directory, where a removal was cut short when all that had been hidden was gone.
+        # An empty directory, if a removal was interrupted when everything hidden was gone.
         removed = record.phase == "removing" and record.left is None and record.entries > 1
         ours = bool(files or foreign) or not removed
         return UnstagePlan(record, fstab, files, foreign, published=ours, in_its_place=not ours)
 
 
 def plan_forgetting(record: Record, *, fstab: bool = False) -> UnstagePlan:
-    """Return the plan to forget a data set and remove no file: its target is gone for good."""
+    """Return the plan to forget a data set without removing files: its target is gone for good."""
     check_own(record)
     check_forgettable(record)
     return UnstagePlan(record, fstab, removes_line=fstab and _line_goes(record))
 
 
 def open_target_parent(record: Record) -> int | None:
-    """Open the directory that the data set lies in, None where it is gone, as after a reboot.
+    """Open the directory that has the data set, None if it is gone, for instance after a reboot.
 
-    Raises ``Refused`` where its volume is mounted, but out of sight.
+    Raises ``Refused`` if its volume is mounted, but hidden.
     """
     parent = os.path.dirname(record.target)
     facts = None if record.volume is None else gather(record.volume)
     if facts is not None and facts.live is None:
         check_in_sight(facts)
         check_in_reach(facts)
-        return None  # not mounted: what lies under the mount point is none of our business
+        return None  # not mounted: files below the mount point are not ours to touch
     try:
         return open_parent(parent)
     except FileNotFoundError:

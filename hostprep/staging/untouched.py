@@ -1,4 +1,4 @@
-"""Runs that change nothing: what was published before is as it is to be, or as it can be."""
+"""Runs that change nothing, because what is published is as it should be, or as it can be."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from hostprep.volumes.model import LiveVolume
 
 
 def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
-    """Return the result of a run whose data set is there, whole and fresh."""
+    """Return the result of a run whose data set is already there, complete and fresh."""
     request = plan.request
     with closing_fd(open_target(plan)) as parent_fd:
         with _published(parent_fd, request) as published_fd:
             put_readers_right(plan, published_fd)
         try:
             sweep(parent_fd, request.target)
-        except OSError as error:  # all is whole where its file system is read-only too
+        except OSError as error:  # a complete copy is fine on a read-only file system too
             observer.note(not_removed(request.parent, private_name(request.name), error))
     there = result_of(plan, Copied(), still_there(plan), live, changed=False)
     return concluded(plan, there)
@@ -53,10 +53,10 @@ def _published(parent_fd: int, request: StageRequest) -> Iterator[int]:
 def readers_of_names(
     plan: StagePlan, passing: Mapping[str, Readers]
 ) -> tuple[Readers, Readers] | None:
-    """Return whom root's records tell names, and who may list them, as they are to.
+    """Return who can read the names in root's records, and who should be able to.
 
-    ``passing`` is as of ``who_may_list``. None where the records are not root's. Changes nothing.
-    Raises ``HostprepError`` or ``OSError`` where the copies cannot be opened.
+    ``passing`` is that of ``who_may_list``. None if the records are not root's. Changes nothing.
+    Raises ``HostprepError`` or ``OSError`` if the copies cannot be opened.
     """
     request = plan.request
     home = folder(request.name, request.target)
@@ -71,9 +71,10 @@ def readers_of_names(
 
 
 def put_readers_right(plan: StagePlan, published_fd: int) -> None:
-    """Have the names on record be for those who may list them, as far as that can be.
+    """Make the names on record readable for those who may list them, as far as possible.
 
-    Earlier versions left them to all, and somebody may have closed or opened a folder above.
+    Earlier versions left them readable for all, and somebody may have closed or opened a folder
+    above.
     """
     record, request = plan.previous, plan.request
     home = folder(request.name, request.target)
@@ -83,9 +84,9 @@ def put_readers_right(plan: StagePlan, published_fd: int) -> None:
     readers = who_may_list(plan.scan, published_fd, request.parent)
     if _are_for(readers, files):
         return
-    with suppress(OSError):  # of a disk that is read-only, or full
+    with suppress(OSError):  # the disk is read-only, or full
         let_read(files[0], readers)
-        if not _are_for(readers_of(files[0]), files):  # as far as readers could be given
+        if not _are_for(readers_of(files[0]), files):  # as far as readers could be set
             save_record(record, durable=not plan.in_ram)
 
 
@@ -94,12 +95,12 @@ def _are_for(readers: Readers, files: Sequence[Path]) -> bool:
 
 
 def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Record) -> bool:
-    """Whether a run failed with all that it was to copy, as the run before it did.
+    """Whether a run failed with everything that it had to copy, just as the run before it did.
 
     ``record`` is that of the data set with what this run copied, ``before`` that of the run before.
-    Published again it would be the same in all but the time, and whoever reacts to a change would
-    do so at every run. Why something is missing is no part of that: of a file with several names
-    it is told of the one that was come upon first, and which that is depends on who was quicker.
+    Publishing again would change nothing but the time, and whoever reacts to changes would do so
+    after every run. The reasons of failures are not compared: for a file with several names, the
+    reason names the one that was found first, which varies from run to run.
     """
     files = plan.files
     if not plan.published:
@@ -120,7 +121,7 @@ def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Rec
         needed_inodes=before.needed_inodes,
         failure=before.failure,
     )
-    # That of a run that was cut short has another phase.
+    # The record of an interrupted run has another phase.
     return same == before and _missing(record) == _missing(before)
 
 

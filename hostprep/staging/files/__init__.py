@@ -1,1 +1,1 @@
-"""One entry at a time: its bytes, copied and verified, and all that it has beside them."""
+"""One entry at a time: its bytes, copied and verified, and all its metadata."""

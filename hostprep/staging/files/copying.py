@@ -1,6 +1,6 @@
-"""Copy one entry of any kind, with all that it has beside its bytes, and verify it as it is open.
+"""Copy one entry of any kind with all its metadata, and verify it while it is open.
 
-Nothing here tries twice; ``copier`` does. Most files go the quick way of ``small``.
+Nothing here retries; ``copier`` does. Most files take the fast path of ``small``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Copy = tuple[Entry, str | None]
 
 
 def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
-    """Open a source file for reading, without touching its access time where that is allowed."""
+    """Open a source file for reading, without changing its access time if that is allowed."""
     try:
         return open_unleased(name, style.source_flags, dir_fd=dir_fd)
     except PermissionError:
-        # Not the owner's; or really not readable, which the next line finds out.
+        # the file is not ours, or cannot be read: the next line finds out
         descriptor = open_unleased(name, FILE_FLAGS, dir_fd=dir_fd)
         style.source_flags = FILE_FLAGS
         return descriptor
@@ -49,8 +49,7 @@ def copy_file(
     """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
 
     Returns the entry as it was copied and the hex hash of its content (None without verification).
-    Raises ``Changed``, ``WrongSize``, ``Differs`` or OSError; what was written of the target is
-    removed then.
+    Raises ``Changed``, ``WrongSize``, ``Differs`` or OSError, after removing what was written.
     """
     name = entry.name
     source = open_source(name, source_dir, style)
@@ -77,7 +76,7 @@ def copy_file(
 def copy_again(
     entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffer: memoryview
 ) -> Copy:
-    """Copy an entry a second time, as it is by now; raises as ``copy_file`` does."""
+    """Copy an entry a second time, in its current state; raises as ``copy_file`` does."""
     now = current(entry, source_dir)
     if settle((now.mtime_ns,)):
         now = current(entry, source_dir)
@@ -89,8 +88,8 @@ def copy_again(
 
 
 def _create(entry: Entry, target_dir: int) -> int:
-    # The workers' umask is 0, so that the mode arrives here and needs no call of its own. Bits
-    # that chown would clear, and modes without access, are set at the end.
+    # The workers' umask is 0, so that this mode takes effect without another call. Bits that chown
+    # would clear, and modes without access, are set at the end.
     mode = entry.mode & 0o777
     try:
         with holding(THIS_NAME, entry.name):
@@ -104,7 +103,7 @@ def _create(entry: Entry, target_dir: int) -> int:
 def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyle) -> Copy:
     """Copy a symlink as a symlink and return its entry and what it points to.
 
-    Raises ``Changed`` or OSError; what was made of the target is removed then.
+    Raises ``Changed`` or OSError, after removing what was made.
     """
     content = os.readlink(entry.name, dir_fd=source_dir)
     try:
@@ -128,20 +127,20 @@ def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyl
 
 
 def _give_times(name: str, st: os.stat_result, target_dir: int) -> None:
-    """Give a symlink its times; OSError where the target gives them to what it leads to (sshfs)."""
+    """Set a symlink's times; OSError if the target sets those of what it points to (sshfs)."""
     try:
         os.utime(
             name, ns=(st.st_atime_ns, st.st_mtime_ns), dir_fd=target_dir, follow_symlinks=False
         )
         kept_ns = os.lstat(name, dir_fd=target_dir).st_mtime_ns
-    except FileNotFoundError:  # what it leads to is not there
+    except FileNotFoundError:  # what it points to does not exist
         kept_ns = None
     if kept_ns is None or not is_kept_time(kept_ns, st.st_mtime_ns):
         raise OSError(errno.ENOTSUP, f"{TARGET_CANNOT}{LINK_TIMES}")
 
 
 def leads_out(directory: str, content: str) -> bool:
-    """Whether a symlink in ``directory`` leads out of the data set, by the names alone."""
+    """Whether a symlink in ``directory`` leads out of the data set, judging by names only."""
     if ".." not in content and not content.startswith("/"):
         return False
     path = os.path.normpath(f"{directory}/{content}" if directory else content)
@@ -149,23 +148,23 @@ def leads_out(directory: str, content: str) -> bool:
 
 
 def check_unchanged(entry: Entry, st: os.stat_result) -> None:
-    """Raise ``Changed`` where the source is no longer the file that was planned.
+    """Raise ``Changed`` if the source is no longer the file that was planned.
 
-    The inode number is left out: some FUSE file systems give a file a new one at each look.
+    The inode number is ignored: some FUSE file systems return a new one each time.
     """
     if st.st_mtime_ns != entry.mtime_ns or st.st_size != entry.size or st.st_mode != entry.mode:
         raise transfer.Changed
 
 
 def reason_below(error: OSError, directory: str, name: str, source: DirCache) -> str:
-    """Return what to say of an entry that could not be copied: ``GONE`` where it was deleted."""
+    """Return why an entry could not be copied: ``GONE`` if it was deleted."""
     if error.errno == errno.ENOENT and not is_unholdable(error):
         try:
             os.lstat(name, dir_fd=source.fd(directory))
         except FileNotFoundError:
             return GONE
         except OSError:
-            pass  # then it is told as it came
+            pass  # report the original error then
     return reason_of(error)
 
 

@@ -1,4 +1,4 @@
-"""What a directory has beside its entries, set once the work in it is done."""
+"""A directory's metadata, set once all work in the directory is done."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def finish_directory(
     style: CopyStyle,
     inode: int | None = None,
 ) -> int | None:
-    """Give a directory its mode, owner, ACL, attributes and times; it is made where it is missing.
+    """Set a directory's mode, owner, ACL, attributes and times; make the directory if missing.
 
-    Returns the mode that the target made of its own, None where that is the one it was given.
-    Raises OSError, also where it should have the ``inode`` and has another: whoever owns what is
-    around both can move somebody's closed directory to the place of ours at any moment.
+    Returns the mode that the target turned the given one into, None if it kept it. Raises OSError,
+    also if the directory should have the ``inode`` and has another: a user who owns the directories
+    around both could at any moment move somebody's closed directory to the place of ours.
     """
     target = writable(tree.fd(path))
     if inode is not None and os.fstat(target).st_ino != inode:
         raise OSError(errno.ESTALE, exchanged(path))
     mode = entry.mode & 0o7777
-    drop_xattrs(target)  # of an earlier run, which the source may not have any more
+    drop_xattrs(target)  # left by an earlier run; the source may not have them any more
     lost_before = style.lost_xattrs
     try:
         mode = copy_xattrs(source.fd(path), target, mode, style)
         atime_ns = os.fstat(source.fd(path)).st_atime_ns
     except OSError as error:
-        raise_if_of_all(error, source)  # nobody knows what its ACL keeps from whom the mode lets in
+        raise_if_of_all(error, source)  # the mode without the ACL may let in too many
         if error.errno != errno.ENODATA and _answers(source, path):
-            raise  # then it was the target, of which more would be lost than is told
-        atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
+            raise  # then the target failed, and more would be lost than is reported
+        atime_ns = entry.mtime_ns  # gone, closed to us, or failing since the scan
     with holding(OWNER):
         if style.may_chown:
             os.fchown(target, entry.uid, entry.gid)
@@ -54,7 +54,7 @@ def finish_directory(
 
 
 def exchanged(path: str) -> str:
-    """Return what is said where another directory is in the place of one of ours."""
+    """Return the message if another directory is in the place of one of ours."""
     named = path or "the data set"
     return (
         f"{named} on the target was exchanged meanwhile, for another folder, which stays as it is"

@@ -1,4 +1,4 @@
-"""Errors that concern the whole run, not one file: nothing is to be gained by going on."""
+"""Errors that concern the whole run instead of one file, so that there is no point in going on."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FATAL = frozenset(
 
 
 def raise_if_of_all(error: OSError, source: DirCache) -> None:
-    """Raise ``error`` again where it concerns the whole run, not one file.
+    """Raise ``error`` again if it concerns the whole run and not just one file.
 
-    That is also one that the source as a whole gives: no other file would come from it either, and
-    each would fail only after its server's time.
+    That includes errors of the source as a whole: no other file could be read from it either, and
+    each would only fail after the server's timeout.
     """
     if error.errno in FATAL:
         raise error
     if error.errno in SERVER_GONE:
         try:
-            os.fstatvfs(source.fd(""))  # what a network file system does not answer from its cache
+            os.fstatvfs(source.fd(""))  # a network file system does not answer this from its cache
         except OSError as now:
             if now.errno in SERVER_GONE:
                 said = f"nothing comes from the source any more: {now.strerror}"

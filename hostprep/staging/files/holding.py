@@ -1,4 +1,4 @@
-"""What the target's file system cannot hold, told apart from what is wrong with the source."""
+"""Tells what the target's file system cannot hold from what is wrong with the source."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HARD_LINKS = "hard links"
 OWNER = "its owner or mode"
 _THIS_SIZE = "a file of this size"
 
-# What looking at, or making, an entry gives where the file system cannot hold its name.
+# Errors of looking up or making an entry if the file system cannot hold its name.
 NAME_REFUSALS = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 _LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
-# Holds on every file system that is still in use; NTFS and SMB also end no name with a dot.
+# Allowed by every file system still in use; NTFS and SMB do not allow names that end with a dot.
 _PLAIN = re.compile(r"[ !#-)+-.0-9;=@-Z\[\]^-{}~]{0,99}[!#-)+,0-9;=@-Z\[\]^-{}~-]", re.ASCII)
-# Where fewer inodes are left, they are what is lacking: tmpfs counts attributes of a file as inodes
-# of 1 KiB, and one may have 64 KiB.
+# If fewer inodes than this are left, inodes are what is lacking: tmpfs counts a file's attributes
+# as inodes of 1 KiB, and one attribute may have 64 KiB.
 _FEW_INODES = 65
 
 
@@ -38,8 +38,8 @@ def is_plain(name: str) -> bool:
 class holding:
     """Turn an error of making an entry into one that says that the target cannot hold ``what``.
 
-    ``path`` is that of an entry which is made by its name: exFAT answers "not found" to one that it
-    cannot hold. A class, as a generator would cost as much as the system call that it is about.
+    ``path`` is for entries that are made by name: exFAT reports "not found" for a name that it
+    cannot hold. This is a class because a generator would cost as much as the system call itself.
     """
 
     __slots__ = ("_path", "_what")
@@ -63,7 +63,7 @@ class holding:
         nameless = error.errno == errno.ENOENT and not all(map(is_plain, self._path.split("/")))
         if error.errno in (*NAME_REFUSALS, *links) or (self._path and nameless):
             what = self._what
-            # A container was started without that capability.
+            # A container that was started without that capability.
             if what == OWNER and error.errno == errno.EPERM and _may_not_chown():
                 raise OSError(error.errno, NO_CHOWN) from error
             if what == SYMLINKS and error.errno == errno.ENAMETOOLONG:
@@ -82,7 +82,7 @@ def is_unholdable(error: OSError) -> bool:
 
 
 def reason_of(error: OSError) -> str:
-    """Return what to say of an entry that could not be copied."""
+    """Return the reason to report for an entry that could not be copied."""
     said = error.strerror or str(error)
     if error.errno != errno.EFBIG:
         return said
@@ -93,15 +93,15 @@ def reason_of(error: OSError) -> str:
 
 
 def lacks_inodes(descriptor: int) -> bool:
-    """Whether it is inodes that a full file system has run out of, where it has a limit of them."""
+    """Whether a full file system has run out of inodes, if it has a limit on them."""
     try:
         room = os.fstatvfs(descriptor)
     except OSError:
         return False
-    # Other workers may have given back what they could not fill.
+    # Other workers may already have freed what they could not fill.
     return room.f_files > 0 and room.f_favail < _FEW_INODES and room.f_bavail * room.f_frsize > 0
 
 
 def is_full(descriptor: int) -> bool:
-    """Whether a file system that has no room for something has none for anything."""
+    """Whether a file system that has no room for one thing has none at all."""
     return lacks_inodes(descriptor) or os.fstatvfs(descriptor).f_bavail == 0

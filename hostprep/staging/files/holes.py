@@ -1,8 +1,8 @@
 """Holes of sparse files: where they are, and whether there are any.
 
-Fewer blocks than the size needs are a hole on ext4, XFS, Btrfs and tmpfs. What compresses (ZFS,
-EROFS, what a server exports of them) counts the blocks that its own form takes, and some file
-systems over FUSE count none: such a file is whole, and its copy takes all of its size.
+On ext4, XFS, Btrfs and tmpfs a file with fewer blocks than its size needs has holes. File systems
+that compress (ZFS, EROFS, and shares of them) count the blocks of the compressed form, and some
+FUSE file systems count none: such a file has no holes, and its copy takes its full size.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from hostprep.staging.files.small import SMALL_BYTES
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import FILE_FLAGS
 
-# Beyond so many stretches of data the rest counts as data, unless the blocks say that it is less.
+# Beyond this number of stretches the rest counts as data, unless the blocks show that it is less.
 _MOST_STRETCHES = 1024
-# Where a file has blocks for all of its data, in no other form than it is read.
+# File systems on which a file's blocks are exactly those of its data as it is read.
 _PLAIN_BLOCKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs")
 
 
 def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
     """Return the next stretch of data in [position, end) of a sparse file, clipped to it.
 
-    Raises OSError as lseek(2) does, and where the answers lead nowhere: the caller would never end.
+    Raises OSError as lseek(2) does, and also if its answers make no progress, because the caller
+    would never end.
     """
     try:
         start = os.lseek(descriptor, position, os.SEEK_DATA)
@@ -36,17 +37,17 @@ def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
     if start >= end:
         return end, end
     hole = os.lseek(descriptor, start, os.SEEK_HOLE)
-    # A program behind FUSE answers what it likes.
+    # A FUSE program may answer anything.
     if not position <= start <= hole or hole == position:
         raise OSError(errno.EIO, "its file system does not tell where its data is")
     return start, min(end, hole)
 
 
 def with_data_blocks(directory_fd: int, item: Plain, *, from_server: bool) -> Plain:
-    """Return the entry of a file with as many blocks as its data takes, where it shows fewer.
+    """Return a file's entry with the blocks that its data takes, if it shows fewer than its size.
 
-    The file is asked, but for a small one that comes ``from_server``: that would double what its
-    copy asks for, and a hole in it is not worth that. Whatever cannot be asked counts whole.
+    The file itself is asked, except a small one that comes ``from_server``: a hole in it is not
+    worth doubling its copy's requests. A file that cannot be asked counts as having no holes.
     """
     name, size = item[0], item[2]
     data_bytes = size
@@ -55,7 +56,7 @@ def with_data_blocks(directory_fd: int, item: Plain, *, from_server: bool) -> Pl
         try:
             data_bytes = _data_bytes(directory_fd, name, size, block_bytes)
         except OSError:
-            pass  # nor can it be copied, then; whoever tries says why
+            pass  # then it cannot be copied either, and copying it reports why
     return (*item[:6], -(-data_bytes // 512), *item[7:])
 
 
@@ -77,6 +78,6 @@ def _data_bytes(directory_fd: int, name: str, size: int, block_bytes: int) -> in
 def _has_plain_blocks(descriptor: int) -> bool:
     try:
         mount = mount_of(descriptor, read_mounts())
-    except HostprepError:  # nobody tells what is mounted
+    except HostprepError:  # the mounts cannot be read
         return False
     return mount is not None and mount.fstype in _PLAIN_BLOCKS

@@ -1,4 +1,4 @@
-"""Opening a file on which another process has a lease (fcntl(2)), as Samba and NFS servers take."""
+"""Opening a file on which another process has a lease (fcntl(2)), as Samba and NFS servers do."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ _BREAK_TIME = Path("/proc/sys/fs/lease-break-time")
 _USUAL_SECONDS = 45  # the kernel's own default
 _SPARE_SECONDS = 5
 _POLL_SECONDS = 0.01
-# A holder that gives its lease up when asked takes less time than the first, as a rule. One that
-# does not may have leases on all files, and each costs as long as the kernel lets it: beyond the
-# first, a process bears the second of that in all, however many of its threads wait at a time.
+# A holder that gives up its lease when asked usually does so within the first of these. One that
+# does not may have leases on all files, and each costs as much time as the kernel allows: a process
+# spends at most the second, beyond the first, on all of them, however many of its threads wait.
 _ANSWER_SECONDS = 5.0
 _MOST_SECONDS = 180.0
 
-# What is left of the second. Nothing, once a file could not be opened for longer than any lease
-# lasts: then it is no lease that bars the files here (an archive may not have them on disk), and
-# nothing is waited for.
+# What is left of the second. It is set to 0 once a file could not be opened for longer than any
+# lease lasts: then it is not a lease that blocks the files here (an archive may not have them on
+# disk), and waiting is useless.
 _left_seconds = _MOST_SECONDS
 _counted_until = 0.0  # on the monotonic clock
 
 
 def open_unleased(name: str, flags: int, *, dir_fd: int) -> int:
-    """Open a file; where a lease is on it, wait until its holder has given it up.
+    """Open a file; if there is a lease on it, wait until its holder has given it up.
 
-    ``flags`` have O_NONBLOCK, for the sake of a fifo that took the file's place. With it the open
-    fails at once where it would wait, and has the kernel ask the holder, who has
-    ``fs.lease-break-time`` seconds; then the kernel takes the lease away. Raises OSError as
-    ``os.open`` does, BlockingIOError also where a process has waited long enough: the next run
-    finds the leases gone that this one has asked for.
+    ``flags`` include O_NONBLOCK, because a fifo may have taken the file's place. With it the open
+    fails at once instead of waiting, and the kernel asks the holder, who has
+    ``fs.lease-break-time`` seconds before the kernel removes the lease. Raises OSError as
+    ``os.open`` does, and BlockingIOError if the process has waited long enough: by the next run the
+    leases that this one asked for are gone.
     """
     global _left_seconds, _counted_until
     try:

@@ -1,4 +1,4 @@
-"""Hints ahead of the reader, so that a disk has the next request before it has done the last."""
+"""Read-ahead hints, so that a disk has its next request before it has finished the last one."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from hostprep.staging.files import copying
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.system.trees import DirCache
 
-# What is asked for ahead of the file being copied. Enough for a disk to sweep on while a file is
-# written, little enough that nothing is evicted before it is used.
+# How much to request ahead of the file being copied. Enough for a disk to keep going while a file
+# is written, little enough that nothing is evicted before it is used.
 WINDOW_BYTES = 8 * 1024 * 1024
 WINDOW_FILES = 128
 # For one hint the kernel reads no more than the larger of its readahead (128 KiB by default) and
-# what the device takes in a request, which on USB is less.
+# the device's largest request, which is smaller on USB.
 _HINT_BYTES = 128 * 1024
 
 
 class Lookahead:
     """Opens the files of a task before their turn and asks the kernel to read them (WILLNEED).
 
-    A file is asked for by as many hints as it takes, up to the window; what is beyond is streamed
-    by ordinary readahead once its turn comes. Were only its beginning asked for, an arm would go on
-    to the next file and come back. ``files`` and ``directories`` are the most that it may have
-    open.
+    A file gets as many hints as it takes, up to the window; the rest is read by ordinary readahead
+    once its turn comes. If only its beginning were requested, a disk arm would move on to the next
+    file and come back. ``files`` and ``directories`` are the most that it may have open.
     """
 
     def __init__(self, source_fd: int, style: CopyStyle, *, files: int, directories: int) -> None:
@@ -39,12 +38,12 @@ class Lookahead:
         self._bytes = 0
 
     def begin(self, files: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
-        """Begin a task: (directory, entry) in the order in which they will be taken."""
+        """Begin a task with its (directory, entry) pairs, in the order in which to take them."""
         self._drop()
         self._coming = iter(files)
 
     def take(self, directory: str, name: str) -> int | None:
-        """Return the open descriptor of the file whose turn it is, None where it was not opened.
+        """Return the open descriptor of the file whose turn it is, None if it was not opened.
 
         The caller closes it.
         """
@@ -55,7 +54,7 @@ class Lookahead:
             if (found_directory, found_name) == (directory, name):
                 return descriptor
             if descriptor is not None:
-                os.close(descriptor)  # passed over, since its directory could not be opened
+                os.close(descriptor)  # skipped, because its directory could not be opened
         return None
 
     def close(self) -> None:
@@ -85,6 +84,6 @@ class Lookahead:
                     for offset in range(0, min(size, WINDOW_BYTES), _HINT_BYTES):
                         os.posix_fadvise(descriptor, offset, _HINT_BYTES, os.POSIX_FADV_WILLNEED)
                 except OSError:
-                    pass  # the copy opens it again and says what is wrong
+                    pass  # the copy will open it again and report the error
             self._open.append((directory, name, descriptor, size))
             self._bytes += size

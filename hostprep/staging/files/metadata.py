@@ -1,4 +1,4 @@
-"""What a file has beside its content: owner, mode, ACL, ``user.*`` attributes and times."""
+"""A file's metadata: owner, mode, ACL, ``user.*`` attributes and times."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _NO_ROOM = (errno.ENOSPC, errno.E2BIG)
 class CopyStyle:
     """How one worker copies; it learns what its source and target do not allow.
 
-    ``look_ahead`` has the kernel read ahead of what is copied. ``drop_behind`` drops what was read
-    from the page cache, for a source with so much data that the cache would take the RAM that the
-    tmpfs needs. The target is ``in_ram`` where no disk is behind it. ``counters`` are those of
-    ``processes.effort``, or nobody's. ``without_xattrs`` are the devices of the source whose file
-    systems have no extended attributes: a data set may have files of several. The target
-    ``dates_links`` where links were seen to keep the times that they were given.
+    ``look_ahead`` makes the kernel read ahead of what is copied. ``drop_behind`` drops what was
+    read from the page cache, for a source with so much data that the cache would take the RAM that
+    the tmpfs needs. The target is ``in_ram`` if there is no disk behind it. ``counters`` are those
+    of ``processes.effort``, or unused ones. ``without_xattrs`` are the devices of the source whose
+    file systems have no extended attributes: a data set may have files from several.
+    ``dates_links``:
+    the target has been seen to keep the times set on links.
     """
 
     verify: Verify
@@ -48,18 +49,18 @@ class CopyStyle:
 
 
 def is_carried(name: str) -> bool:
-    """Whether an extended attribute is one that copies have as well."""
+    """Whether copies get an extended attribute of this name too."""
     return name.startswith("user.") or name == ACCESS_ACL
 
 
 def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle) -> None:
     """Give an open target the owner, mode, ACL, ``user.*`` attributes and times of its source."""
     mode = stat.S_IMODE(st.st_mode)
-    if not style.may_chown:  # a program that ran as somebody else would run as this user
+    if not style.may_chown:  # otherwise a program of somebody else would run as this user
         mode &= ~(stat.S_ISUID if st.st_uid != style.own_uid else 0)
         mode &= ~(stat.S_ISGID if st.st_gid != style.own_gid else 0)
     elif mode & _RUNS_AS and os.fstatvfs(source).f_flag & os.ST_NOSUID:
-        mode &= ~_RUNS_AS  # where it lies nobody runs it as its owner; the copy may lie elsewhere
+        mode &= ~_RUNS_AS  # the source's mount ignores these bits, but the copy's may not
     lost_before = style.lost_xattrs
     narrowed = copy_xattrs(source, target, mode, style)
     chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
@@ -67,7 +68,7 @@ def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle
         with holding(OWNER):
             os.fchown(target, st.st_uid, st.st_gid)
     if mode > 0o777 or narrowed != mode or st.st_size > RANGE_BYTES:
-        # chown clears these bits, so they come after it; ranges were written under mode 0600.
+        # chown clears these bits, so set them after it; ranges were written under mode 0600.
         with holding(OWNER):
             os.fchmod(target, narrowed)
         if style.may_chown and narrowed & stat.S_ISGID:
@@ -76,19 +77,19 @@ def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle
 
 
 def count_setgid(target: int, style: CopyStyle, *, counted: bool) -> None:
-    """Count an open target whose setgid bit the kernel left out, if it is not ``counted`` already.
+    """Count an open target whose setgid bit the kernel dropped, unless it is already ``counted``.
 
-    It does so, without a word, for root without CAP_FSETID, of a group that is not its own.
+    The kernel does so silently for root without CAP_FSETID if the group is not its own.
     """
     style.lost_xattrs += not (counted or os.fstat(target).st_mode & stat.S_ISGID)
 
 
 def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
-    """Copy the ``user.*`` attributes and the access ACL; return the mode that the target is to get.
+    """Copy the ``user.*`` attributes and the access ACL; return the mode for the target.
 
-    That is ``mode``, unless the target cannot hold the ACL: then the ACL's mask in it would give
-    the group what the ACL does not. The same goes for an ACL of an NFS 4 server. Files with
-    something that the copy does not get are counted.
+    That is ``mode``, unless the target cannot hold the ACL: then the mode's group bits, which are
+    the ACL's mask, would give the group more than the ACL does. The same goes for an ACL of an NFS
+    4 server. Files that lose something in the copy are counted.
     """
     try:
         names = os.listxattr(source)
@@ -106,7 +107,7 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
                 refusal = _hand_over_to_read_only(user, source, target)
             style.target_xattrs = refusal != errno.EOPNOTSUPP
         lost = refusal != 0
-    # EINVAL: an id of the ACL has no meaning in this user namespace.
+    # EINVAL: an id in the ACL has no mapping in this user namespace.
     if ACCESS_ACL in names and _hand_over([ACCESS_ACL], source, target, errno.EINVAL):
         lost, mode = True, without_acl(mode, os.getxattr(source, ACCESS_ACL))
     elif (narrowed := mode_over_nfs(source, names, mode)) != mode:
@@ -116,7 +117,7 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
 
 
 def drop_xattrs(target: int) -> None:
-    """Take away the access ACL and the ``user.*`` attributes that an open target may have."""
+    """Remove the access ACL and the ``user.*`` attributes that an open target may have."""
     try:
         for name in filter(is_carried, os.listxattr(target)):
             os.removexattr(target, name)
@@ -126,9 +127,9 @@ def drop_xattrs(target: int) -> None:
 
 
 def _hand_over_to_read_only(names: list[str], source: int, target: int) -> int:
-    """Copy ``user.*`` attributes to what an ordinary user has without the right to write it.
+    """Copy ``user.*`` attributes to a file that the (ordinary) user may not write.
 
-    The kernel asks for that right of everybody but root, however the target was opened.
+    The kernel requires write permission of everybody but root, however the target was opened.
     """
     mode = stat.S_IMODE(os.fstat(target).st_mode)
     os.fchmod(target, mode | stat.S_IWUSR)
@@ -139,7 +140,7 @@ def _hand_over_to_read_only(names: list[str], source: int, target: int) -> int:
 
 
 def _hand_over(names: list[str], source: int, target: int, *more: int) -> int:
-    """Copy attributes; return 0, or the error that says that the target cannot hold them."""
+    """Copy attributes; return 0, or the error that means that the target cannot hold them."""
     try:
         for name in names:
             os.setxattr(target, name, os.getxattr(source, name))
@@ -147,6 +148,6 @@ def _hand_over(names: list[str], source: int, target: int, *more: int) -> int:
         if error.errno not in (*_NO_XATTRS, *_NO_ROOM, *more):
             raise
         if error.errno == errno.ENOSPC and is_full(target):
-            raise  # with more room it can hold them, as it cannot what is too large for it
+            raise  # a full disk could hold them once there is room
         return error.errno
     return 0

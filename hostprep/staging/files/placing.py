@@ -1,4 +1,4 @@
-"""Where files lie on their disk, as numbers to sort by."""
+"""Where files are on their disk, as numbers to sort by."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostprep.host.fiemap import Untold, first_physical
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import FILE_FLAGS, DirCache
 
-# What has a place comes after what has none, which is read with the inodes themselves.
+# Files with a place on the disk come after those without, which are read with the inodes.
 _PLACED = 1 << 63
 
 
@@ -23,11 +23,11 @@ def place_by_inode(entries: Iterable[Plain]) -> array[int]:
 def place_by_extent(
     cache: DirCache, directory: str, entries: Iterable[Plain], untold: set[int]
 ) -> array[int]:
-    """Return for each entry of a directory where its first extent lies.
+    """Return for each entry of a directory where its first extent is.
 
-    For those without one, small enough to lie in their inode or empty, it is the inode's number.
-    ``untold`` has the devices whose file systems do not tell, and is added to: nothing is opened
-    there any more.
+    For entries without one (empty, or small enough to be stored in the inode), return the inode
+    number. Devices whose file systems do not report extents are added to ``untold``; nothing more
+    is opened on these.
     """
     places = array("Q")
     for entry in entries:
@@ -44,8 +44,8 @@ def place_by_extent(
 def _first_extent(source: DirCache, directory: str, name: str) -> int | None:
     try:
         descriptor = os.open(name, FILE_FLAGS, dir_fd=source.fd(directory))
-    except OSError:  # of the file, or of a directory that has gone since the scan
-        return None  # the copy will meet it again and say so
+    except OSError:  # of the file, or of a directory that is gone since the scan
+        return None  # the copy will meet the error again and report it
     try:
         return first_physical(descriptor)
     finally:

@@ -1,4 +1,4 @@
-"""A large file in pieces: ranges that several workers copy in any order, and its end."""
+"""A large file in pieces: ranges that several workers copy in any order, and its completion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def copy(
     style: CopyStyle,
     buffer: memoryview,
 ) -> tuple[bytes, str | None]:
-    """Copy ``length`` bytes from ``offset`` on of the file ``item`` below ``directory``.
+    """Copy ``length`` bytes, starting at ``offset``, of the file ``item`` below ``directory``.
 
     Returns their digest and what went wrong. Raises ``OSError``.
     """
@@ -60,7 +60,7 @@ def copy(
 
 
 def open_target(entry: Entry, target_dir: int) -> int:
-    """Open the target of a file, its final size set.
+    """Open the target of a file and set its final size.
 
     Several workers do this for the same file in any order; the mode stays private until the end.
     """
@@ -77,9 +77,9 @@ def open_target(entry: Entry, target_dir: int) -> int:
 def finish(
     directory: str, entry: Entry, source_tree: DirCache, target_tree: DirCache, style: CopyStyle
 ) -> str | None:
-    """Set the metadata of a file whose ranges are all there; return what is wrong, None if nothing.
+    """Set the metadata of a file whose ranges are all copied; return a problem, if any.
 
-    That is also that the source has changed meanwhile.
+    A source that has changed meanwhile is one, too.
     """
     target_dir = target_tree.fd(directory)
     try:

@@ -1,4 +1,4 @@
-"""A file that is there already against the hash, a symlink against the target on record of it."""
+"""Compares an existing file with its recorded hash, or a symlink with its recorded target."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def difference(
     *,
     cold: bool,
 ) -> str | None:
-    """Read a file or symlink, (kind, name, size, content), and return how it differs; None if not.
+    """Read a file or symlink, (kind, name, size, content); return how it differs, None if not.
 
-    A ``cold`` one is dropped from the page cache first, so that a disk is really read.
+    A ``cold`` file is dropped from the page cache first, so that it is really read from the disk.
     """
     kind, name, size, content = file
     try:
         if kind == "l":
             found = os.readlink(name, dir_fd=cache.fd(directory))
             return None if found == content else OTHER_CONTENT
-        # Not blocking: a fifo may have taken the file's place.
+        # Not blocking, because a fifo may have taken the file's place.
         descriptor = open_unleased(name, FILE_FLAGS, dir_fd=cache.fd(directory))
         try:
             st = os.fstat(descriptor)

@@ -1,9 +1,9 @@
-"""The quick way for ordinary small files, symlinks and directories: most of a large data set.
+"""The fast path for ordinary small files, symlinks and directories: most of a large data set.
 
-One read, one look whether the file is still what was scanned, one write, one read back, with no
-more of Python between the system calls than that takes: at 15 us a file a call of a helper counts.
-Whatever is out of the ordinary raises and leaves nothing behind; ``copying`` and ``directories``
-then do it with all care.
+One read, one check that the file is still what was scanned, one write, one read back, and hardly
+any Python between the system calls: at 15 us per file even the call of a helper matters. Anything
+out of the ordinary raises and leaves nothing behind; ``copying`` and ``directories`` then handle it
+with full care.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from hostprep.system.acls import ACCESS_ACL
 from hostprep.system.nfs4_acls import may_hide_more, mode_over_nfs
 
 TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Up to this size malloc keeps the memory of a bytes object for the next one.
+# Up to this size malloc reuses the memory of a bytes object for the next one.
 SMALL_BYTES = 256 * 1024
-# Attributes that are held at once, of up to 64 KiB each.
+# The most attributes to hold at once, of up to 64 KiB each.
 _MOST_NAMES = 16
-# An attribute of an enum costs as much as a system call here.
+# Looking up an attribute of an enum would cost as much as a system call here.
 _NONE, _READBACK = Verify.NONE, Verify.READBACK
-_REGULAR = S_IFREG  # and neither setuid, setgid nor sticky, which chown would clear
+_REGULAR = S_IFREG  # without setuid, setgid and sticky, which chown would clear
 
 
 class Unusual(Exception):
-    """The file wants more care than is taken here."""
+    """The file needs more care than is taken here."""
 
 
 def copy_small(
@@ -39,8 +39,8 @@ def copy_small(
 ) -> str | None:
     """Copy one file and return the hex hash of its content, None without verification.
 
-    ``opened`` is a descriptor of it from ahead of its turn, closed here. Raises ``Unusual`` or
-    OSError for everything that is not as in most files.
+    ``opened`` is a descriptor that was opened ahead; it is closed here. Raises ``Unusual`` or
+    OSError for anything out of the ordinary.
     """
     name, mode, size, mtime_ns, _, _, blocks, _, _, device = item
     if size > SMALL_BYTES or mode & ~0o777 != _REGULAR or blocks * 512 < size:
@@ -51,7 +51,7 @@ def copy_small(
     try:
         names = None if device in style.without_xattrs else os.listxattr(source)
         xattrs = _values(source, names, mode) if names else None
-        data = os.read(source, size + 1)  # one more: a size that is too small shows by it
+        data = os.read(source, size + 1)  # one more byte, to notice a size that is too small
         st = os.fstat(source)
         if style.drop_behind:
             os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -81,7 +81,7 @@ def copy_small(
 def copy_link(item: Plain, source_dir: int, target_dir: int, style: CopyStyle) -> str:
     """Copy one symlink and return what it points to; raises as ``copy_small`` does.
 
-    Whether the target gives links times of their own is looked at with the first of them.
+    The first link shows whether the target gives links times of their own.
     """
     name, mode, size, mtime_ns = item[:4]
     content = os.readlink(name, dir_fd=source_dir)
@@ -106,10 +106,10 @@ def copy_link(item: Plain, source_dir: int, target_dir: int, style: CopyStyle) -
 
 
 def finish_new(source: int, target: int, entry: Entry, style: CopyStyle) -> None:
-    """Give an open directory its mode, owner and times; raises as ``copy_small`` does.
+    """Set an open directory's mode, owner and times; raises as ``copy_small`` does.
 
-    The target is one that this run made, in memory and in a tree of ours: it has our owner and no
-    attributes, and keeps the mode that it is given, but for setgid.
+    The target was made by this run, in memory and in a tree of ours: it has our owner and no
+    attributes, and keeps the mode that it is given, except setgid.
     """
     names = os.listxattr(source)
     closed = may_hide_more(names, entry.mode)
@@ -123,10 +123,10 @@ def finish_new(source: int, target: int, entry: Entry, style: CopyStyle) -> None
 
 
 def _values(source: int, names: list[str], mode: int) -> list[tuple[str, bytes]]:
-    """Return the ``user.*`` attributes of a file; before a read ``Unusual`` where it has an ACL.
+    """Return a file's ``user.*`` attributes; raise ``Unusual`` if it has an ACL.
 
-    That has a say in the mode, and wants more care. So do many attributes: a file may have some
-    thousands of 64 KiB, which are too much to be held at once.
+    An ACL affects the mode, and needs more care. So do many attributes: a file may have thousands
+    of 64 KiB each, too much to hold at once.
     """
     if ACCESS_ACL in names or len(names) > _MOST_NAMES:
         raise Unusual
@@ -136,7 +136,7 @@ def _values(source: int, names: list[str], mode: int) -> list[tuple[str, bytes]]
 
 
 def _give(xattrs: list[tuple[str, bytes]], target: int, style: CopyStyle) -> None:
-    """Give a copy its attributes; count it where the target is known to hold none."""
+    """Set a copy's attributes; only count it if the target is known to hold none."""
     if not style.target_xattrs:
         style.lost_xattrs += 1
         return

@@ -1,8 +1,8 @@
-"""Whether a published directory still is what was staged, and its source too, at a look at each.
+"""Whether lstat shows a published directory, and its source, to be just as they were staged.
 
-The quick way for the many directories in which nothing has changed; of any other one nothing is
-said, and ``plans.diff`` decides entry by entry. This runs once for each file of a data set, so it
-looks into the fields of plain tuples: see ``model.Entry`` and ``model.Recorded`` for their order.
+The fast path for the many directories in which nothing has changed. It says nothing about any other
+directory; there ``plans.diff`` decides entry by entry. This runs once for each file of a data set,
+so it uses fields of plain tuples: see ``model.Entry`` and ``model.Recorded`` for their order.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, rewind
 
 _BITS = {"f": S_IFREG, "l": S_IFLNK}
 _TYPE = 0o170000
-# What is on record of an entry, as far as a look tells: (mode, uid, gid), size and time. All that
-# the manifest has would take 200 bytes more, of each file of a huge directory at once.
+# What is recorded of an entry that lstat can show: (mode, uid, gid), size and time. The whole of
+# its
+# record would take 200 bytes more, for every file of a huge directory at once.
 _Wanted = tuple[tuple[int, int, int], int, int]
 
 
@@ -39,19 +40,19 @@ def stands(
     *,
     verified: bool,
 ) -> tuple[Any, ...] | None:
-    """Return what is known of a directory in which nothing has changed; None of any other.
+    """Return what is known of a directory in which nothing has changed; None for any other.
 
-    ``packed`` and ``singles`` are the source's files and symlinks, ``lines`` the manifest's. Where
-    all is to be ``verified``, what was copied without a hash does not stand. ``part`` (number, of
-    how many) is what to look at of a large directory, by names; (0, 1) is all of it.
+    ``packed`` and ``singles`` are the source's files and symlinks, ``lines`` the manifest's. If all
+    must be ``verified``, a file that was copied without a hash counts as changed. ``part`` (number,
+    of how many) is the part of a large directory to look at, by names; (0, 1) is all of it.
 
     Returns (files, bytes, digest sum, whether some are without a hash, names of the target's
     subdirectories, records of directories, the directory's own entry, and those of ``lines`` that
-    have directories: number of the line, and it without them, which may be nothing).
+    have directories: the number of the line, and the line without them, which may be empty).
     """
-    with suppress(ValueError, LookupError, TypeError):  # of a damaged line
+    with suppress(ValueError, LookupError, TypeError):  # a damaged line
         known: dict[str, _Wanted] = {}
-        attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few: each is kept once
+        attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few, stored once
         folders = []
         mixed = []
         count = size_bytes = total = 0
@@ -61,16 +62,16 @@ def stands(
         for place, line in enumerate(lines):
             items = json.loads(line)[1]
             files = [item for item in items if item[1] != "d"]
-            if len(files) < len(items) and not number:  # one part tells of them
+            if len(files) < len(items) and not number:  # only the first part reports directories
                 folders += [item for item in items if item[1] == "d"]
                 left = join_line(directory, [encode_record(*item) for item in files])
                 mixed.append((place, left if files else b""))
             for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
-                # All that look at parts were forked from one process: a name has one hash.
+                # All processes that look at parts were forked from one, so they hash names alike.
                 if parts > 1 and hash(name) % parts != number:
                     continue
                 if group and kind == "f":
-                    return None  # of hard links one hangs on the others
+                    return None  # hard links have to be judged together
                 if content is not None:
                     total += term_of(kind, name, content)
                 elif verified:
@@ -89,7 +90,7 @@ def stands(
             if known.get(entry[0]) != ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
                 return None
             if entry[7] > 1 and entry[1] & _TYPE == S_IFREG:
-                return None  # of hard links one hangs on the others
+                return None  # hard links have to be judged together
             count -= 1
         if count:
             return None
@@ -105,7 +106,7 @@ def stands(
 def _in_target(
     directory: str, known: dict[str, _Wanted], part: tuple[int, int], target: DirCache
 ) -> tuple[Plain, list[str]] | None:
-    """Return a target directory's own entry, and its subdirectories; None where it has changed."""
+    """Return a target directory's own entry and its subdirectories; None if it has changed."""
     subdirectories = []
     count = len(known)
     number, parts = part
@@ -144,8 +145,8 @@ def _listing(
 ) -> Iterator[Iterator[os.DirEntry[str]]]:
     """List a target directory from its beginning.
 
-    Where several look at parts of it, the descriptor of the root may be one that all of them
-    inherited, with one position in the listing for all: then each opens the directory anew.
+    If several processes look at parts of it, the descriptor of the root may be inherited by all of
+    them and share its position in the listing, so each opens the directory anew.
     """
     descriptor = target.fd(directory)
     if part[1] == 1:

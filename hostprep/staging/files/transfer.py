@@ -1,6 +1,6 @@
 """The bytes of a file: read, hashed, written and read back, range by range.
 
-``copying`` puts together what belongs to an entry beside them.
+``copying`` adds the rest of an entry.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hostprep.staging.files.zeros import add_zeros, hasher_after
 from hostprep.staging.model import CHANGED_TWICE, RANGE_BYTES, READ_BACK, Entry, Verify
 from hostprep.system.limits import address_space_left
 
-# What is written at once: a huge page, which the kernel would fill with zeros for less than all of
-# it. What is read at once stays in the processor's own cache between the read and the hash.
+# How much to write at once: a huge page, or the kernel would first fill the page with zeros. How
+# much to read at once: little enough to stay in the processor's cache between read and hash.
 BUFFER_BYTES = 2 * 1024 * 1024
 _READ_BYTES = 512 * 1024
-# The kernel reads little more than this for one hint, however much it asks for.
+# For one hint the kernel reads little more than this, however much it requests.
 _HINT_BYTES = 1024 * 1024
 _PIECES_AHEAD = 4
-# Under a limit of address space a range is mapped only where so many of its size would fit.
+# With a limit on the address space, map a range only if this many of its size would still fit.
 _LEAST_LEFT = 16
 
 
@@ -37,7 +37,7 @@ class Changed(Exception):
 
 
 class WrongSize(Changed):
-    """The source file has more or less content than its size says, at two looks alike."""
+    """The source file has more or less content than its size says, in two looks alike."""
 
     twice = "has more or less content than its size says (some FUSE file systems know no size)"
 
@@ -51,7 +51,7 @@ class Differs(Exception):
 def new_buffer() -> memoryview:
     """Return a reusable buffer of ``BUFFER_BYTES`` for one thread.
 
-    It takes memory only as far as it is used: threads that scan and small files need none.
+    It only takes memory as far as it is used: threads that scan, or copy small files, use none.
     """
     return memoryview(mmap(-1, BUFFER_BYTES, MAP_PRIVATE | MAP_ANONYMOUS))
 
@@ -66,8 +66,8 @@ def copy_content(
     digests = []
     sparse = entry.is_sparse
     if not sparse:
-        # The final size first: only then may the kernel use huge pages (huge=within_size). Not for
-        # sparse files, whose small islands would each take a huge page.
+        # Set the final size first: only then may the kernel use huge pages (huge=within_size). Not
+        # for sparse files, whose small islands would each take a huge page.
         os.ftruncate(target, entry.size)
     for offset in range(0, entry.size, RANGE_BYTES):
         length = min(RANGE_BYTES, entry.size - offset)
@@ -80,12 +80,12 @@ def copy_content(
                 length = min(RANGE_BYTES, entry.size - offset)
                 if hash_range(target, offset, length, buffer, sparse=True) != digests[index]:
                     raise Differs
-                style.counters[0] += 1  # so that it is seen that something goes on
+                style.counters[0] += 1  # to show that work goes on
     return None if style.verify is Verify.NONE else content_of(digests)
 
 
 def check_ends(source: int, size: int) -> None:
-    """Raise ``WrongSize`` where an open file goes on behind its ``size`` in bytes."""
+    """Raise ``WrongSize`` if an open file continues beyond its ``size`` in bytes."""
     if os.pread(source, 1, size):
         raise WrongSize
 
@@ -109,10 +109,10 @@ def copy_range(
 ) -> bytes:
     """Copy one range of a file without holes and return the digest of its bytes.
 
-    It is read back here, from the memory that the target lies in and so without a copy of it, each
-    piece while the processor's cache still has what was written. Others copy ranges of a ``shared``
-    file too, and writers of one file wait for each other: where the target's memory comes in huge
-    pages, the source is read straight into it.
+    It is read back here, directly from the memory of the target, each piece while the processor's
+    cache still has what was written. If the file is ``shared``, others copy ranges of it too, and
+    writers of one file wait for each other; so if the target's memory comes in huge pages, the
+    source is read straight into it.
     """
     hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
     again = xxhash.xxh3_128() if style.verify is Verify.READBACK else None
@@ -125,14 +125,14 @@ def copy_range(
         mapping = _mapped(target, offset, length, writable=straight)
     with mapping as pages:
         if straight and pages is not None and (whole := length - length % BUFFER_BYTES):
-            # Memory that is not there when it is written to would end this process by a SIGBUS.
+            # Writing to a mapping without allocated memory would kill this process by SIGBUS.
             os.posix_fallocate(target, offset, whole)
         for start, size in pieces:
             if pages is None:
                 _copy_piece(source, target, start, buffer[:size], hasher, style)
                 continue
             with pages[start - offset : start - offset + size] as there:
-                # What is left at the end has small pages, each of which would be a fault.
+                # The rest at the end has small pages, each of which would cause a page fault.
                 if straight and size == BUFFER_BYTES:
                     _read_piece(source, start, there, hasher, style)
                 else:
@@ -156,7 +156,7 @@ def _pieces(offset: int, length: int) -> Iterator[tuple[int, int]]:
 
 
 def _asked_for(source: int, pieces: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the pieces, and have the kernel read those that follow meanwhile."""
+    """Yield the pieces, and make the kernel read the following ones meanwhile."""
     asked: deque[tuple[int, int]] = deque()
     for start, size in pieces:
         for step in range(start, start + size, _HINT_BYTES):
@@ -187,7 +187,7 @@ def _read_piece(
     style: CopyStyle,
 ) -> None:
     for start in range(0, len(piece), _READ_BYTES):
-        # Given back also on an error, whose traceback would keep mapped what it is a part of.
+        # Release the part on an error too: its traceback would keep the whole range mapped.
         with piece[start : start + _READ_BYTES] as part:
             _read_fully(source, part, offset + start)
             if hasher is not None:
@@ -200,9 +200,9 @@ def _read_piece(
 def _mapped(
     descriptor: int, offset: int, length: int, *, writable: bool
 ) -> Iterator[memoryview | None]:
-    """Map a range of a file that nobody else can shorten: beyond its end a look is a SIGBUS.
+    """Map a range of a file that nobody else can shorten: reading past its end is a SIGBUS.
 
-    None where there is little address space (``ulimit -v``), which other threads need too.
+    None if there is little address space (``ulimit -v``), which other threads need too.
     """
     pages = None
     left = address_space_left()
@@ -222,7 +222,7 @@ def _copy_sparse_range(
 ) -> bytes:
     """Copy the data of one range, and hash it with its holes counted as zeros.
 
-    It is not read back: beyond the last island the target has no size yet.
+    It is not read back here: beyond the last island the target has no size yet.
     """
     hasher, hashed = None, style.verify is not Verify.NONE
     position, end = offset, offset + length
@@ -233,7 +233,7 @@ def _copy_sparse_range(
         for start, size in _pieces(data_start, data_end - data_start):
             _copy_piece(source, target, start, buffer[:size], hasher, style)
         if data_start < data_end:
-            # XFS allocates ahead of what is written, and would keep it once the file is longer.
+            # XFS allocates ahead of what is written, and would keep that once the file is longer.
             os.ftruncate(target, data_end)
         position = data_end
     return b"" if hasher is None else hasher.digest()
@@ -242,9 +242,9 @@ def _copy_sparse_range(
 def hash_range(
     descriptor: int, offset: int, length: int, buffer: memoryview, *, sparse: bool = False
 ) -> bytes:
-    """Return the digest of a range of an open file; ``Changed`` where it ends early.
+    """Return the digest of a range of an open file; raise ``Changed`` if it ends early.
 
-    Of a sparse one the holes are not read, which would fill the page cache with zeros.
+    Holes of a sparse file are not read: that would fill the page cache with zeros.
     """
     hasher = None
     position, end = offset, offset + length
@@ -279,7 +279,7 @@ def _read_fully(descriptor: int, into: memoryview, offset: int) -> None:
     while done < len(into):
         count = os.preadv(descriptor, [into[done:]], offset + done)
         if count == 0:
-            # It ended before the size that it had.
+            # Reading ended before the size that the file had.
             still = os.fstat(descriptor).st_size >= offset + len(into)
             raise WrongSize if still else Changed
         done += count
@@ -292,7 +292,7 @@ def _write_fully(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def _with_hole(hasher: xxhash.xxh3_128 | None, count: int) -> xxhash.xxh3_128:
-    """Return the hasher of a range with a hole of ``count`` bytes behind what it has, if any."""
+    """Add a hole of ``count`` bytes to the hasher of a range, or to a new one."""
     if hasher is None:
         return hasher_after(count)
     add_zeros(hasher, count)

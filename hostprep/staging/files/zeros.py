@@ -1,7 +1,7 @@
-"""Hashes of holes, which count as zeros; those of zeros that begin a range are computed once.
+"""Hashes of holes, which count as zeros; the state after leading zeros is computed only once.
 
-So a range that is all hole, or has its first data late in it, costs no more than the copy of a
-state that an earlier one came to; else hashing would take time by the apparent size of a file.
+A range that is all hole, or whose data starts late, then costs no more than copying an earlier
+state; otherwise hashing would take time by the apparent size of a file.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import xxhash
 
 _STEP_BYTES = 2 * 1024 * 1024
 _ZEROS = bytes(_STEP_BYTES)
-# By the number of steps. Threads that come to the same one at once store the same.
+# By the number of steps. Threads that compute the same one at once store equal states.
 _after: dict[int, xxhash.xxh3_128] = {0: xxhash.xxh3_128()}
 
 
 def hasher_after(count: int) -> xxhash.xxh3_128:
-    """Return a hasher that has been given ``count`` zeros, and goes on from there."""
+    """Return a hasher that has been fed ``count`` zeros and can continue from there."""
     steps, rest = divmod(count, _STEP_BYTES)
     for step in range(steps):
         if step + 1 not in _after:
@@ -28,7 +28,7 @@ def hasher_after(count: int) -> xxhash.xxh3_128:
 
 
 def add_zeros(hasher: xxhash.xxh3_128, count: int) -> None:
-    """Give ``count`` zeros to a hasher."""
+    """Feed ``count`` zeros to a hasher."""
     zeros = memoryview(_ZEROS)
     while count > 0:
         step = min(count, _STEP_BYTES)

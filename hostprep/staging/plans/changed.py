@@ -1,4 +1,4 @@
-"""Whether it is the source that has changed since it was staged, or the copy."""
+"""Whether the source has changed since staging, or the copy, or both."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hostprep.staging.record.manifest import ManifestIndex
 
 
 def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
-    """Return whether the source, and whether the copy, is another than at the staging.
+    """Return whether the source, and whether the copy, differs from what was staged.
 
-    By the manifest; mode, owner and time of a directory count for neither.
+    According to the manifest; mode, owner and time of directories do not count.
     """
     source, copy = bool(plan.delete or plan.delete_directories), False
     for directory, copied in groupby(plan.to_copy(), key=itemgetter(0)):
@@ -33,7 +33,7 @@ def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
 def _with_records(
     manifest: ManifestIndex, directory: str, entries: Iterable[Entry]
 ) -> Iterator[tuple[Iterable[Entry], dict[str, Recorded]]]:
-    """Yield some of a directory's ``entries`` after the other, with what is recorded of them."""
+    """Yield some of a directory's ``entries`` at a time, with their records."""
     parts = parts_for(manifest.entries(directory))
     if parts == 1:
         yield entries, manifest.records(directory)

@@ -1,4 +1,4 @@
-"""From a scan and from what is there already: what to copy, keep, delete, link and leave alone."""
+"""From a scan and what is already there: what to copy, keep, delete, link and leave alone."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from hostprep.system.trees import join
 from hostprep.units import PAGE_BYTES
 from hostprep.volumes.model import INODE_BYTES
 
-# What the journal takes on the target for an entry, beside its name.
+# What the journal takes on the target for an entry, without its name.
 JOURNAL_BYTES_AN_ENTRY = 120
-# Smaller ones (ext4 of 1 KiB) save nothing: to keep where they lie takes as much.
+# Smaller blocks (ext4 with 1 KiB) save nothing: their block lists take as much room.
 _LEAST_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class HardLink:
-    """A name to be made as a hard link to ``primary``.
+    """A name to make as a hard link to ``primary``.
 
-    ``kept`` is the record of a primary that is in place from before, None for one copied now.
+    ``kept`` is the record of a primary that is already in place, None for one copied now.
     """
 
     directory: str
@@ -50,19 +50,19 @@ class HardLink:
 class CopyPlan:
     """What a run has to do to the data set's files. Paths are relative to its root.
 
-    ``keep_lines`` and ``done_lines`` are manifest lines of what is published and stays, and of
-    what an interrupted run has done; their entries add up to ``kept`` and ``resumed``, but for what
-    was changed on the target (see ``keep_published``). ``digest_sum`` is the sum of their terms,
-    which leaves out what was staged without verification and so makes the plan ``unverified``.
-    ``make_directories`` are missing or differ; ``inodes`` are those of the directories that are
-    there, by which one is told from another that somebody moves to its place. ``opens`` forbids all
-    but a run that has nothing to do, see ``opening_refusal``.
-    ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
+    ``keep_lines`` and ``done_lines`` are manifest lines of what is published and stays, and of what
+    an interrupted run has done; their entries add up to ``kept`` and ``resumed``, except those
+    changed on the target (see ``keep_published``). ``digest_sum`` is the sum of their terms without
+    those of entries that were staged unverified, which make the plan ``unverified``.
+    ``make_directories`` are missing or differ; ``inodes`` identify the existing directories, in
+    case somebody moves another one to the place of one. ``opens`` forbids every run that has
+    something to do, see ``opening_refusal``.
+    ``discard`` are paths in the private tree that an interrupted run left and that are useless now.
     ``full_check``: what is published was read, and ``differing`` is what that found.
-    ``sequence`` has the batches' entries in the order in which they are read, where that is not the
+    ``sequence`` has the batches' entries in the order in which to read them, if that is not the
     order in which they were listed. ``leaves`` are directories that the workers may finish, see
-    ``leaves_of``. ``attribute_bytes`` is what the ``user.*`` attributes of the copies take of a
-    tmpfs, estimated from a few files.
+    ``leaves_of``. ``attribute_bytes`` is the room that the ``user.*`` attributes of the copies take
+    on a tmpfs, estimated from a few files.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -92,7 +92,7 @@ class CopyPlan:
 
     @property
     def nothing_to_do(self) -> bool:
-        """Whether what is published is what the source holds."""
+        """Whether what is published is what the source has."""
         return not (
             self.copied.files
             or self.links
@@ -104,13 +104,13 @@ class CopyPlan:
 
     @property
     def strangers(self) -> list[str]:
-        """Return what lies on the target and is not hostprep's by its manifest."""
+        """Return what is on the target but, by its manifest, not hostprep's."""
         return [*self.foreign, *(each.path for each in self.skipped if each.blocked)]
 
     def copies_among(self, paths: Set[str]) -> int:
         """Return how many of ``paths`` are copied or linked."""
         if not paths:
-            return 0  # which spares unpacking
+            return 0  # this avoids unpacking
         return sum(
             join(directory, entry.name) in paths
             for directory, entries in self.to_copy()
@@ -118,12 +118,12 @@ class CopyPlan:
         )
 
     def kept_paths(self) -> set[str]:
-        """Return the paths of what is published and stays."""
+        """Return the paths of all that is published and stays."""
         lines = map(decode_line, self.keep_lines)
         return {join(directory, each.name) for directory, records in lines for each in records}
 
     def to_copy(self) -> Iterator[tuple[str, Sequence[Entry]]]:
-        """Yield what is copied or linked, with its directory, a few entries at a time."""
+        """Yield entries to copy or link, with their directory, a few at a time."""
         for batch in self.batches:
             yield batch.directory, batch.entries()
         for directory, entry in self.large:
@@ -132,22 +132,23 @@ class CopyPlan:
             yield link.directory, (link.entry,)
 
     def content_space(self, block_bytes: int = PAGE_BYTES) -> int:
-        """Return the bytes that the copies take on a target of such blocks.
+        """Return the bytes that the copies take on a target with such blocks.
 
-        Where its blocks are smaller than a page, a file leaves at most a part of a block unused:
-        its bytes and one block more are then the most that it takes.
+        If its blocks are smaller than a page, a file leaves at most part of one block unused, so it
+        takes at most its bytes and one more block.
         """
         blocks_at_least = max(block_bytes, _LEAST_BLOCK_BYTES)
         return min(self.copied.space_bytes, self.copied.bytes + self.copied.files * blocks_at_least)
 
     def space_needed(self, block_bytes: int = PAGE_BYTES) -> int:
-        """Return the bytes that the copies and the journal take on a target of such blocks."""
+        """Return the bytes that copies and journal take on a target with such blocks."""
         return self.content_space(block_bytes) + self.copied.entries * JOURNAL_BYTES_AN_ENTRY
 
     def inodes_needed(self, *, of_tmpfs: bool = False) -> int:
         """Return the inodes that the copies take, and a few for the private directory.
 
-        Those ``of_tmpfs`` are more: since Linux 6.6 it counts attributes as inodes, too.
+        On a tmpfs (``of_tmpfs``) they are more: since Linux 6.6 it counts attributes as inodes,
+        too.
         """
         attributes = math.ceil(self.attribute_bytes / INODE_BYTES) if of_tmpfs else 0
         return self.copied.files + len(self.make_directories) + 16 + attributes
@@ -168,10 +169,10 @@ def plan_fresh(scan: Scan) -> CopyPlan:
 
 
 def leaves_of(plan: CopyPlan, directories: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return the directories in which batches of small files are all that is to be made.
+    """Return the directories in which nothing but batches of small files is to be made.
 
-    Once these are copied nobody works in such a directory any more, so that it can get its mode,
-    owner and times while it is open.
+    Once these are copied, no more work is done in such a directory, so it can get its mode, owner
+    and times while it is open.
     """
     others = {path.rpartition("/")[0] for path in directories if path}
     others.update(directory for directory, _ in plan.large)
@@ -181,7 +182,7 @@ def leaves_of(plan: CopyPlan, directories: Mapping[str, Entry]) -> dict[str, Ent
 
 def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
     """Add records of ``directory`` to what is published and stays."""
-    # In lines as short as those of journals: they fit in the room that what was compared leaves.
+    # In lines as short as those of journals: they reuse the memory freed by what was compared.
     for start in range(0, len(records), BATCH_FILES):
         plan.keep_lines.append(encode_line(directory, records[start : start + BATCH_FILES]))
     if records:
@@ -191,10 +192,10 @@ def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
 def keep_published(
     plan: CopyPlan, directory: str, records: Iterable[Recorded], here: Mapping[str, Entry]
 ) -> None:
-    """Keep ``records`` of what is ``here``, where the source cannot be read for something newer.
+    """Keep ``records`` of what is ``here`` if the source cannot be read for anything newer.
 
-    What was changed here does not count as kept, but stays on record: the run that can bring it
-    right would otherwise take it for somebody else's.
+    Files that were changed here do not count as kept but stay on record; otherwise the run that can
+    repair them would take them for somebody else's.
     """
     known = [record for record in records if record.name in here]
     keep(plan, directory, [each for each in known if each.present_as(here[each.name])])
@@ -223,18 +224,18 @@ def count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals
 
 
 def plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
-    """Add an entry that is copied or linked by itself, not in a batch of others."""
+    """Add an entry that is copied or linked by itself, not in a batch."""
     if entry.nlink > 1:
         plan.linked.append((directory, entry))
     elif entry.is_sparse:
-        # Sparse files are copied by one worker however large: their islands, not their size, cost.
+        # One worker copies a sparse file, however large: its islands take time, not its size.
         plan.batches.extend(pack_batches(directory, [entry]))
     else:
         plan.large.append((directory, entry))
 
 
 def group_links(plan: CopyPlan, kept: dict[Inode, tuple[str, Recorded]]) -> None:
-    """Choose of each group of hard links the one that is copied; the others link to it."""
+    """Choose the file of each group of hard links that is copied; the others link to it."""
     primaries: dict[Inode, tuple[str, Recorded | None]] = dict(kept)
     small: dict[str, list[Entry]] = {}
     size_bytes = space_bytes = hole_bytes = links = 0

@@ -1,4 +1,4 @@
-"""Compare a source with what is staged, one directory at a time, and tell what is to be done.
+"""Compares a source with what is staged, one directory at a time, and decides what to do.
 
 Pure: four listings of one directory in, the decision for each name out.
 """
@@ -16,10 +16,10 @@ from hostprep.staging.model import Entry, Recorded
 class DirectoryDiff:
     """The decisions for one directory.
 
-    ``copy`` are entries to copy; ``keep`` records of what is published and stays; ``done`` records
-    of what an interrupted run has copied and verified in its private tree; ``delete`` names that
-    are published, ours, and gone from the source; ``foreign`` names that somebody else put there;
-    ``blocked`` entries whose place somebody else has taken.
+    ``copy`` are entries to copy; ``keep`` are records of what is published and stays; ``done`` are
+    records of what an interrupted run has copied and verified in its private tree; ``delete`` are
+    names that are published, ours, and gone from the source; ``foreign`` are names that somebody
+    else put there; ``blocked`` are entries whose place somebody else has taken.
     """
 
     copy: tuple[Entry, ...]
@@ -42,15 +42,15 @@ def diff_directory(
     verified: bool = False,
     promised: Set[str] = frozenset(),
 ) -> DirectoryDiff:
-    """Compare the files and symlinks of one source directory with what is recorded and there.
+    """Compare the files and symlinks of one source directory with the records and what is there.
 
     ``manifest`` records what is published, ``journal`` what an interrupted run did; ``published``
-    and ``private`` are what lies in the two trees now. A record counts only where the entry that
-    it speaks of is really there. ``subdirectories`` are the source's, never up for deletion.
-    ``links_stand(entry, here)`` tells whether keeping a file keeps the groups of hard links right;
-    it is asked of all that is as it was recorded, of what is copied again, too.
-    Where all is to be ``verified``, what was copied without a hash is copied again. Names that are
-    ``promised`` are recorded, and may not have been put there: what else is there is somebody's.
+    and ``private`` are the present contents of the two trees. A record counts only if its entry is
+    really there. ``subdirectories`` are the source's, which are never deleted.
+    ``links_stand(entry, here)`` says whether keeping a file leaves the groups of hard links right;
+    it is asked about everything that is as recorded, even if it is copied again.
+    If all is to be ``verified``, entries copied without a hash are copied again. Names that are
+    ``promised`` are recorded but may never have been put there: anything else there is not ours.
     """
     copy, keep, done, blocked = [], [], [], []
     seen = set()
@@ -68,7 +68,7 @@ def diff_directory(
             continue
         if _stays(new, entry, prepared, links_stand, verified):
             done.append(new)
-        # An update that was killed while it published has moved it to its place already.
+        # An update that was killed while publishing has already moved it to its place.
         elif _stays(new, entry, here, links_stand, verified):
             keep.append(new)
         elif _stays(old, entry, here, links_stand, verified):
@@ -98,19 +98,19 @@ def _stays(
     links_stand: Callable[[Entry, Entry], bool],
     verified: bool,
 ) -> TypeGuard[Recorded]:
-    """Whether what is ``there`` is what was recorded, and that what is wanted of ``entry``."""
+    """Whether ``there`` is as recorded, and the record is as ``entry`` requires."""
     if known is None or there is None or not (known.same_as(entry) and known.present_as(there)):
         return False
-    # Also what will not serve tells which file of the source is which of the target.
+    # Asked even if the record will not do: it also shows which files of the two sides correspond.
     stands = links_stand(entry, there)
     return stands and _serves(known, entry, verified)
 
 
 def _serves(known: Recorded, entry: Entry, verified: bool) -> bool:
-    """Whether the record of what is the same as ``entry`` is all that is wanted of it.
+    """Whether the record of an entry equal to ``entry`` is all that is wanted of it.
 
-    Not where it has become a hard link since it was staged as a file of its own. Symlinks with
-    several names are staged one by one.
+    Not if the file was staged by itself and has become a hard link since. Symlinks with several
+    names are staged one by one.
     """
     if verified and known.content is None:
         return False

@@ -1,9 +1,10 @@
-"""What other runs are still to write where a data set is to lie, or to the memory that it takes.
+"""What other runs have yet to write to the place of a data set, or to the memory that it takes.
 
-Whether it fits is looked at before anything is written. Two runs that begin one after the other
-would both find the same room free, and both end half-way where it is enough for one. Known of are
-the runs of this user and of root that copy anything, from before their first copy until they
-publish.
+Whether a data set fits is checked before anything is written. Two runs that begin one after the
+other would both find the same room free, and if it is enough for only one, both would fail
+half-way.
+Known are the runs of this user and of root that copy anything, from before their first copy until
+they publish.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hostprep.volumes.facts import is_volume
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The bytes and inodes that are still to be taken, and by which data sets."""
+    """The bytes and inodes that will still be taken, and by which data sets."""
 
     size_bytes: int = 0
     inodes: int = 0
@@ -39,7 +40,7 @@ NOTHING = InFlight()
 
 
 def in_flight(request: StageRequest) -> InFlight:
-    """Return what other runs that are at work are still to take of the target's file system."""
+    """Return what other active runs will still take of the target's file system."""
     at_work = _others(request)
     mount = mount_below(request.parent) if at_work else None
     is_mounted = request.volume_size_bytes is None or (mount and mount.target == request.parent)
@@ -49,7 +50,7 @@ def in_flight(request: StageRequest) -> InFlight:
 
 
 def in_flight_in_memory(request: StageRequest) -> InFlight:
-    """Return what they are still to take of the memory, beside what is promised to volumes."""
+    """Return what they will still take of the memory, apart from what volumes are promised."""
     if not (at_work := _others(request)):
         return NOTHING
     used = {record.target_mount for record in at_work}
@@ -73,18 +74,18 @@ def _sum(at_work: Iterable[Record]) -> InFlight:
     found = [
         (*_left_to_take(record), record.name)
         for record in at_work
-        if is_locked(record.lock)  # what a killed run has left is no more than it has taken
+        if is_locked(record.lock)  # a killed run will take no more than it has
     ]
     sizes, inodes, names = zip(*found, strict=True) if found else ((), (), ())
     return InFlight(sum(sizes), sum(inodes), names)
 
 
 def taken_in_the_end(files: CopyPlan, *, first: bool) -> tuple[int, int]:
-    """Return the (bytes, inodes) that the copies of a run take, with what it takes up again.
+    """Return the (bytes, inodes) that a run's copies take, including what it takes over.
 
-    Rather too little than too much, for a run that would succeed must not be refused. Not counted
-    are the journal, which goes at the end, and, except for a ``first`` copy, directories, most of
-    which are there already.
+    It is rather too little than too much, because a run that would succeed must not be refused. It
+    leaves out the journal, which is removed at the end, and, except for a ``first`` copy,
+    directories, most of which already exist.
     """
     size_bytes = files.content_space() + files.resumed.bytes
     inodes = files.inodes_needed() if first else files.copied.files

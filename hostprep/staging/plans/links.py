@@ -1,4 +1,4 @@
-"""Hard links of what is kept: do source and target tie the same names together?"""
+"""Hard links of kept files: do source and target tie the same names together?"""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hostprep.staging.model import Entry, Inode, Recorded
 
 
 class Links:
-    """Which inode of the source is which of the target, over all that is as it was recorded.
+    """Which inode of the source corresponds to which of the target, over all that is as recorded.
 
-    ``kept`` has path and record of a copy that is in place for each linked file of the source.
-    Files that an earlier look at all names has found ``torn`` do not stand by any name.
+    ``kept`` has path and record of a copy in place for each linked file of the source. Files that
+    an earlier pass over all names found ``torn`` are not kept under any name.
     """
 
     def __init__(self, torn: Set[Inode] = frozenset()) -> None:
@@ -23,7 +23,7 @@ class Links:
         self._astray: set[tuple[Inode, tuple[int, int]]] = set()
 
     def stand(self, entry: Entry, here: Entry) -> bool:
-        """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
+        """Whether ``here`` can stay for ``entry`` without splitting or joining groups of links."""
         if not stat.S_ISREG(entry.mode) or (entry.nlink <= 1 and here.nlink <= 1):
             return True
         source, target = entry.inode, (here.dev, here.ino)
@@ -36,11 +36,11 @@ class Links:
         return True
 
     def torn(self) -> frozenset[Inode]:
-        """Return the files of the source whose copies did not stay together, once all were seen.
+        """Return the files of the source whose copies did not stay together; call it at the end.
 
-        Where a group was split, or joined or exchanged with another, size and time do not tell
-        which name has whose content now, and the name seen first may be as wrong as a later one.
-        So where two groups met, neither stands.
+        If a group was split, or joined or exchanged with another, size and time do not show which
+        name has whose content now, and the name seen first may be as wrong as a later one. So if
+        two groups are mixed up, neither is kept.
         """
         sources = {source for source, _ in self._astray}
         sharing = (self._back.get(target) for _, target in self._astray)

@@ -1,4 +1,4 @@
-"""The order in which files are read: for a disk with an arm, the order in which they lie on it."""
+"""The order in which files are read: for a disk with an arm, their order on the disk."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.tree import Plain
 
-# What one process asks for before others have started.
+# This process looks up this many itself before others would have started.
 _FEW_FILES = 1000
-# About 50 ms of asking, so that progress is seen and no worker waits for the last task.
+# About 50 ms of lookups, so that progress shows and no worker waits for the last task.
 _TASK_BATCHES = 16
 _INDEX_BITS = 32
 
@@ -34,13 +34,13 @@ def order_files(
     served: bool = False,
     on_tick: Callable[[int], None] | None = None,
 ) -> None:
-    """Put the plan's files into ``order``: that of ``inode`` numbers, or ``physical``.
+    """Put the plan's files into ``order``: by ``inode`` number, or ``physical``.
 
-    ``physical`` is the order of the first extents on the device (FIEMAP), and of inode numbers
-    where the file system does not tell. A disk's arm then sweeps over the data once instead of
-    seeking for each file. Asking takes about 25 us a file whose inode is in memory, of as many
-    processors as there are ``processes``; ``on_tick`` is told how many files were asked for. Of a
-    source that is ``served``, and may cease to answer, workers ask however few there are.
+    ``physical`` is the order of the first extents on the device (FIEMAP), or of inode numbers if
+    the file system does not report extents. A disk's arm then sweeps over the data once instead of
+    seeking for each file. A lookup takes about 25 us per file whose inode is in memory, on each of
+    the ``processes``; ``on_tick`` is told how many files were looked up. If the source is
+    ``served``, and may cease to answer, workers do it, however few files there are.
     """
     large: list[tuple[str, list[Plain]]] = [(path, [(*entry,)]) for path, entry in plan.large]
     if order == "inode":
@@ -66,7 +66,7 @@ def _ask(
     counts: Sequence[int],
     on_tick: Callable[[int], None] | None,
 ) -> list[array[int]]:
-    """Return of each of the packed batches where its files lie, see ``files.placing``."""
+    """Return for each of the packed batches where its files are, see ``files.placing``."""
     places: list[array[int]] = [array("Q")] * len(asked)
     done = 0
 
@@ -86,15 +86,15 @@ def _ask(
 
 
 class Sequenced:
-    """The entries of batches in the order of their places, as batches again where it is iterated.
+    """The entries of batches in the order of their places; iterating yields batches again.
 
-    A million files that lie criss-cross are a million batches of one, which would take 250 bytes
-    each: they are made as they are drawn, from some 100 bytes a file.
+    A million files in scattered order are a million batches of one, which would take 250 bytes
+    each, so they are made only when they are drawn, from some 100 bytes per file.
     """
 
     def __init__(self, batches: Sequence[Batch], places: Sequence[array[int]]) -> None:
         self._directories = [batch.directory for batch in batches]
-        # The number of each batch's first entry; where the packed form of each entry begins.
+        # The number of each batch's first entry, and where the packed form of each entry begins.
         self._firsts = array("Q", accumulate((len(each) for each in places), initial=0))
         self._offsets = array("Q", [0])
         self._packed = bytearray()
@@ -102,7 +102,7 @@ class Sequenced:
             for entry in marshal.loads(batch.packed):
                 self._packed += marshal.dumps(entry)
                 self._offsets.append(len(self._packed))
-        # One number for place and entry sorts without a key, in half of the memory.
+        # Place and entry in one number sort without a key, in half of the memory.
         ranked = [
             place << _INDEX_BITS | index
             for index, place in enumerate(place for each in places for place in each)
@@ -112,7 +112,7 @@ class Sequenced:
         self._order = array("L", (number & mask for number in ranked))
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches: neighbours of one directory are in one."""
+        """Yield the batches; neighbours from one directory share a batch."""
         run: list[Entry] = []
         directory = ""
         for index in self._order:

@@ -1,4 +1,4 @@
-"""What an update refuses to do to what others have put on the target."""
+"""What an update refuses to do to things that others have put on the target."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hostprep.system.trees import above
 
 
 def refuse_taken_places(plan: CopyPlan, replaced: Set[str]) -> None:
-    """Refuse where the source has something new in a place that others have taken.
+    """Refuse if the source has something new in a place that others have taken.
 
-    ``replaced`` are places where a file and a directory change roles. They cannot where the
-    directory is to stay because of what somebody put into it, or the file is somebody's.
+    ``replaced`` are places where a file becomes a directory or the reverse. That is impossible if
+    the directory has to stay because somebody put something into it, or if the file is somebody's.
     """
     for foreign in plan.foreign:
         theirs = foreign.rstrip("/")
@@ -40,11 +40,11 @@ def opening_refusal(
     published: TargetTree,
     published_fd: int,
 ) -> Refused | None:
-    """Return why somebody else's directory, and what is in it, may not be opened to others.
+    """Return why somebody else's directory, and its contents, may not be opened to others.
 
-    Whoever may write around it can have moved it to the place of one of the data set, whose mode
-    and owner it would get. One that is as it was staged was not moved there. None is given away
-    where the target makes owners up, or root has nobody to give it to.
+    Whoever may write around it may have moved it to the place of a directory of the data set, whose
+    mode and owner it would then get. A directory that is as it was staged was not moved there. No
+    owner is set if the target makes owners up, or root has nobody to give it to.
     """
     chowns = knows_other_users()
     strange: dict[str, str] = {}
@@ -78,7 +78,7 @@ def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
 
 
 def _given(wanted: Entry, found: Entry, *, chowns: bool) -> int:
-    """Return what others may do in a directory once it is as ``wanted``, and may not now."""
+    """Return the rights that others get in a directory by ``wanted`` and do not have yet."""
     given = wanted.mode
     if chowns and wanted.uid not in (0, found.uid):
         given |= wanted.mode >> 6

@@ -1,4 +1,4 @@
-"""The sides that an update compares, of a huge directory a part after the other."""
+"""The sides that an update compares, for a huge directory one part after the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hostprep.staging.source.scan import Listing
 
 
 class Part(NamedTuple):
-    """What there is of a directory, or of some names in it; see ``diff_directory``."""
+    """The contents of a directory, or of some names in it; see ``diff_directory``."""
 
     source: Sequence[Entry]
     manifest: Mapping[str, Recorded]
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """Where to look for what is to be compared."""
+    """Where to find what is to be compared."""
 
     manifest: ManifestIndex
     journal: ManifestIndex
@@ -36,7 +36,7 @@ class Sides(NamedTuple):
     private: TargetTree
 
     def parts(self, listing: Listing) -> Iterator[Part]:
-        """Yield what there is of a directory of the source."""
+        """Yield the parts of a directory of the source."""
         directory = listing.directory
         parts = parts_for(max(listing.files, self.manifest.entries(directory)))
         for source, manifest, journal, published, private in zip(
@@ -57,7 +57,7 @@ class Sides(NamedTuple):
             )
 
     def staged(self, directory: str) -> Iterator[tuple[dict[str, Recorded], dict[str, Entry]]]:
-        """Yield what is on record of a directory that is published, and what lies there."""
+        """Yield the records of a published directory, and its present entries."""
         parts = parts_for(self.manifest.entries(directory))
         for manifest, published in zip(
             self.manifest.by_names(directory, parts),
@@ -68,14 +68,14 @@ class Sides(NamedTuple):
 
 
 def in_order(parts: Sequence[Sequence[Batch]]) -> Iterator[Batch]:
-    """Yield what is copied of the parts of a directory, in the order in which it was listed.
+    """Yield what is copied of a directory's parts, in the order in which it was listed.
 
-    That is the order of inodes, which mostly is that of the disk, within each part, too.
+    That is the order of inodes, which mostly is that of the disk, and each part has it, too.
     """
     if len(parts) == 1:
         yield from parts[0]
         return
-    # No more than a batch of each part is unpacked at a time.
+    # Only one batch of each part is unpacked at a time.
     runs = [chain.from_iterable(batch.entries() for batch in part) for part in parts]
     merged = merge(*runs, key=attrgetter("ino"))
     while some := list(islice(merged, PART_ENTRIES)):

@@ -1,4 +1,4 @@
-"""Whether it fits: the bytes and inodes of a plan against what the target has, before anything."""
+"""Whether it fits: compares a plan's bytes and inodes with the target's beforehand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget, VolumeReq
 from hostprep.volumes.plan import VolumePlan
 from hostprep.volumes.settings import roomy_inodes
 
-# Where free blocks that are not available are root's; elsewhere (btrfs) nobody's files get them.
+# On these, free but unavailable blocks are reserved for root; on others (btrfs) for no files at
+# all.
 _KEEP_FOR_ROOT = ("ext2", "ext3", "ext4", "f2fs", "ubifs", "ufs")
 _QUOTA_OF = "this user's share, by quota (`quota -s`), of "
 OUT_OF_MEMORY = (
@@ -33,12 +34,12 @@ OUT_OF_MEMORY = (
 class Space:
     """What the copies take and what the target has, in bytes and inodes.
 
-    ``free_*`` of None is a file system that has no such limit, or does not tell (ramfs, a tmpfs
+    ``free_*`` is None for a file system that has no such limit, or does not tell (ramfs, a tmpfs
     with size=0, some FUSE). ``reserved_bytes`` is what the file system, of type ``fstype``, keeps
-    for root or itself and hostprep leaves alone; ``others`` are still to take what is not counted
-    as free either. ``reclaimed_*`` are those of the free ones that an unfinished run still holds.
-    ``volume_bytes`` is the size of the volume, 0 for none. ``*_by_quota``: no more is free to this
-    user, whatever the file system has; what it reserves, and ``others``, are no part of that.
+    for root or itself; hostprep does not use it. What ``others`` will still take is not counted as
+    free either. ``reclaimed_*`` is the part of the free ones that an unfinished run still holds.
+    ``volume_bytes`` is the size of the volume, 0 for none. ``*_by_quota``: this user's quota allows
+    no more, whatever the file system has; reserves and ``others`` do not count in it.
     """
 
     needed_bytes: int
@@ -57,19 +58,19 @@ class Space:
 
     @property
     def bytes_where(self) -> str:
-        """What it is that has so many bytes."""
+        """Name what the free bytes belong to."""
         return _QUOTA_OF + self.where if self.bytes_by_quota else self.where
 
     @property
     def inodes_where(self) -> str:
-        """What it is that has so many inodes."""
+        """Name what the free inodes belong to."""
         return _QUOTA_OF + self.where if self.inodes_by_quota else self.where
 
 
 def volume_request(
     request: StageRequest, files: CopyPlan, live: LiveVolume | None
 ) -> VolumeRequest:
-    """Return the volume that the data set needs, with inodes for what will live in it."""
+    """Return the volume that the data set needs, with inodes for its contents."""
     assert request.volume_size_bytes is not None
     used = live.used_inodes + in_flight(request).inodes if live is not None else 0
     needed = files.inodes_needed(of_tmpfs=True)
@@ -89,9 +90,9 @@ def volume_request(
 
 
 def volume_space(request: StageRequest, files: CopyPlan, volume: VolumePlan) -> Space:
-    """Return the arithmetic for a tmpfs volume as it will be after its own plan.
+    """Return the calculation for a tmpfs volume as it will be after its own plan.
 
-    Where that is refused: as it was asked for.
+    If that plan is refused: as the volume was asked for.
     """
     refused = volume.refusal is not None
     size_bytes = volume.request.size_bytes if refused else volume.size_bytes
@@ -110,7 +111,7 @@ def volume_space(request: StageRequest, files: CopyPlan, volume: VolumePlan) -> 
 
 
 def directory_space(request: StageRequest, files: CopyPlan) -> Space:
-    """Return the arithmetic for a directory on whatever file system holds it."""
+    """Return the calculation for a directory, on whatever file system it is."""
     path = standing_directory(request.parent)
     st, mount = os.statvfs(path), mount_below(path)
     space = Space(
@@ -126,9 +127,9 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
 
 
 def _within_quota(space: Space, path: str) -> Space:
-    """Leave no more room than this user's quota does, which may be the tighter limit.
+    """Leave no more room than this user's quota, which may be the tighter limit.
 
-    What other runs are still to take is no part of it: they may be root's.
+    What other runs will still take is not subtracted from the quota: they may be root's.
     """
     left = quota_left(path)
     if left is None:
@@ -149,7 +150,7 @@ def _fewer(one: int | None, other: int | None) -> int | None:
 
 
 def _beside(others: InFlight, space: Space) -> Space:
-    """Count what ``others`` are still to take as taken."""
+    """Count what ``others`` will still take as taken."""
     free_bytes, free_inodes = space.free_bytes, space.free_inodes
     return replace(
         space,
@@ -160,10 +161,10 @@ def _beside(others: InFlight, space: Space) -> Space:
 
 
 def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
-    """Return what copies that lie in memory take of it, None where they do not.
+    """Return the memory budget of copies that are in memory, None if they are not.
 
-    None too in a volume of hostprep, all of which was counted when it was mounted; unless this
-    process is under a limit, which is charged for what it writes, whoever mounted the volume.
+    None also in a hostprep volume, which was counted as a whole when it was mounted, unless this
+    process has a memory limit, to which its writes are charged, whoever mounted the volume.
     """
     mount = mount_below(request.parent)
     if mount is None or mount.fstype not in IN_MEMORY:
@@ -171,7 +172,7 @@ def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
     try:
         facts = gather(mount.target)
     except Refused:
-        return None  # a mount point that no volume of ours can have
+        return None  # no volume of ours can have this mount point
     budget = budget_of(memory_growth(space), facts, request.reserve_bytes)
     if not facts.is_ours:
         others = in_flight_in_memory(request)
@@ -181,14 +182,14 @@ def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
 
 
 def memory_growth(space: Space) -> int:
-    """Return what the copies take of the memory, where that is what they lie in."""
+    """Return how much memory the copies take, if they are in memory."""
     growth_bytes = space.needed_bytes - space.reclaimed_bytes
     growth_inodes = space.needed_inodes - space.reclaimed_inodes
     return max(0, growth_bytes + growth_inodes * INODE_BYTES)
 
 
 def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
-    """Return a refusal where the copies would take memory that the machine needs, else None."""
+    """Return a refusal if the copies would take memory that the machine needs, otherwise None."""
     if budget.fits or request.force:
         return None
     hint = OUT_OF_MEMORY
@@ -211,7 +212,7 @@ def fits(space: Space) -> bool:
 
 
 def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> Space:
-    """Count what an unfinished run left, less what is taken up of it, as free: it goes first."""
+    """Count what an unfinished run left and is not taken over as free: it is removed first."""
     size_bytes = max(0, size_bytes - files.resumed.bytes - files.resumed.files * PAGE_BYTES)
     inodes = max(0, inodes - files.resumed.files)
     return replace(
@@ -226,10 +227,10 @@ def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> S
 def room_for(
     request: StageRequest, files: CopyPlan, space: Space, parent_fd: int | None, *, in_memory: bool
 ) -> tuple[Space, RamBudget | None]:
-    """Return the room on the target and, of what may be ``in_memory``, that in the memory.
+    """Return the room on the target and, for what may be ``in_memory``, that in the memory.
 
-    What an unfinished run left in ``parent_fd`` counts as free, where it would not fit otherwise:
-    to weigh it, all of it is looked at.
+    What an unfinished run left in ``parent_fd`` counts as free if the plan would not fit otherwise;
+    all of it has to be looked at to add it up.
     """
     memory = memory_budget(request, space) if in_memory else None
     if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
@@ -239,7 +240,7 @@ def room_for(
 
 
 def larger_volume(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
-    """Return the hint where so much room is missing, in a volume of this size if it is one."""
+    """Return the hint if this much room is missing, in a volume of this size if it is one."""
     if request.volume_size_bytes is None:
         return f"free {format_bytes(lacking_bytes)} there, or choose another --to"
     return f"ask for a larger volume: --to-tmpfs {_enough(request, volume_bytes, lacking_bytes)}"
@@ -252,13 +253,13 @@ def _larger_in_spec(request: StageRequest, volume_bytes: int, lacking_bytes: int
 
 
 def _enough(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
-    # It may be larger than was asked for: staging shrinks none.
+    # The volume may be larger than was asked for, because staging never shrinks one.
     held_bytes = max(request.volume_size_bytes or 0, volume_bytes)
     return f"{-(-(held_bytes + lacking_bytes) // GIB)}G"
 
 
 def check_space(request: StageRequest, space: Space) -> Refused | None:
-    """Return a refusal with the arithmetic where the plan does not fit, else None."""
+    """Return a refusal with the calculation if the plan does not fit, otherwise None."""
     if space.free_bytes is not None and space.needed_bytes > space.free_bytes:
         lacking = space.needed_bytes - space.free_bytes
         beside = []
@@ -293,7 +294,7 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
 
 
 def _at_work(others: InFlight) -> str:
-    """Say which runs they are, as the subject of what they are to do."""
+    """Name the runs, as the subject of a sentence about what they will do."""
     *rest, last = map(repr, others.names)
     if not rest:
         return f"the run that stages {last} is"

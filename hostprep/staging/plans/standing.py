@@ -1,4 +1,4 @@
-"""Which directories stand as they were staged: asked of several processes, a few at a time."""
+"""Which directories are as they were staged: asked of several processes, a few at a time."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import Plain, is_slow
 
-# Fewer are compared before worker processes have started.
+# Fewer files are compared before worker processes would have started.
 _LEAST_FILES = 2000
 _TASK_FILES = 1000
 _TASK_DIRECTORIES = 64
-# The most parts that a directory larger than one worker's share is split into. For each of them all
-# that is known of it is gone through, which is much of the time and most of the memory.
+# The most parts into which a directory larger than one worker's share is split. For each part,
+# everything known about the directory is read, which takes most of the time and memory.
 _MOST_PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Lookers:
-    """Who looks at a target: ``processes``, and ``threads`` in each where it answers slowly."""
+    """How to look at a target: with ``processes``, and ``threads`` in each if it is slow."""
 
     processes: int = 0
     threads: int = 1
@@ -37,9 +37,9 @@ class Lookers:
 
 
 class Looked(NamedTuple):
-    """What was seen of each part of a directory that stands, and the manifest's lines if at hand.
+    """What was seen of each part of an unchanged directory, and the manifest's lines if at hand.
 
-    Packed: of millions of directories that is a fifth of what it takes as objects.
+    Packed: for millions of directories that takes a fifth of the memory of objects.
     """
 
     parts: tuple[bytes, ...]
@@ -49,10 +49,10 @@ class Looked(NamedTuple):
 class Standing(NamedTuple):
     """A directory in which nothing has changed, neither in the source nor in the target.
 
-    ``lines`` are the manifest's lines of its files and symlinks, of which there are ``files`` with
-    ``size_bytes``, and ``total`` the sum of their terms in the digest, but for those without a
-    hash, which make it ``unverified``. ``subdirectories`` are names on the target, ``directories``
-    what is recorded of directories, and ``own`` is its own entry.
+    ``lines`` are the manifest's lines of its files and symlinks. There are ``files`` of them with
+    ``size_bytes``, and ``total`` is the sum of their digest terms, without those that have no hash,
+    which make it ``unverified``. ``subdirectories`` are names on the target, ``directories`` the
+    records of directories, and ``own`` is its own entry.
     """
 
     lines: Sequence[bytes]
@@ -74,10 +74,10 @@ def find_standing(
     verified: bool,
     on_files: Callable[[int], None],
 ) -> dict[str, Looked]:
-    """Return those directories of ``scan`` that a look shows to stand, for ``as_standing``.
+    """Return those directories of ``scan`` that lstat shows to be unchanged, for ``as_standing``.
 
-    ``on_files`` is told, as it goes on, how many more files are in such directories. Where there
-    are few files nothing is looked at. What is not returned may stand all the same.
+    ``on_files`` is told how many more files are in such directories. If there are few files,
+    nothing is looked at. Directories that are not returned may be unchanged all the same.
     """
     if not lookers.processes or scan.totals.files < _LEAST_FILES:
         return {}
@@ -97,7 +97,7 @@ def find_standing(
 
 
 class _Share(NamedTuple):
-    """A directory of so many ``files`` that it is looked at in ``parts``."""
+    """A directory with so many ``files`` that it is looked at in ``parts``."""
 
     known: Large
     files: int
@@ -107,7 +107,7 @@ class _Share(NamedTuple):
 def _shares(
     scan: Scan, manifest: ManifestIndex, processes: int
 ) -> tuple[list[Listing], list[_Share]]:
-    """Return which directories are looked at as a whole, and which in parts."""
+    """Return which directories to look at as a whole, and which in parts."""
     few: list[Listing] = []
     large: list[_Share] = []
     for listing in scan.listings:
@@ -166,7 +166,7 @@ class _Answers:
     def take(
         self, asked: Sequence[tuple[Any, ...]], files: int, results: list[tuple[int, bytes] | None]
     ) -> None:
-        """Take what one of them has seen of the directories that it was asked for."""
+        """Take a worker's answer about the directories that it was asked for."""
         self._on_files(sum(result[0] for result in results if result is not None))
         if self._first is None:
             self._first = monotonic()
@@ -185,14 +185,14 @@ class _Answers:
                 self._found[directory] = Looked((result[1],), lines)
 
     def standing(self) -> dict[str, Looked]:
-        """Return the directories of which all parts stand, once all have been looked at."""
+        """Return the directories of which all parts are unchanged, once all were looked at."""
         for directory in self._changed:
             self._found.pop(directory, None)
         return self._found
 
 
 def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Standing:
-    """Return what is known of a directory that stands."""
+    """Return what is known of an unchanged directory."""
     first, *others = map(marshal.loads, looked.parts)
     files, size_bytes, hashed, unverified, below, folders, own, mixed = first
     total = digest.unpacked(hashed)

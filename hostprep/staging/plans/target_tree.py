@@ -1,4 +1,4 @@
-"""What is there in a tree on the target, a directory at a time."""
+"""The contents of a tree on the target, one directory at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hostprep.system.trees import DirCache, join
 
 
 class TargetTree:
-    """A tree that may not exist, listed a directory at a time; what is missing is empty.
+    """A tree that may not exist, listed one directory at a time; what is missing is empty.
 
-    A directory is there if it is listed: where case does not count, ``Dir`` is found as ``dir``.
+    A directory exists only if it is listed: if case does not count, ``Dir`` can be opened as
+    ``dir``.
     """
 
     def __init__(self, root_fd: int | None) -> None:
@@ -25,10 +26,10 @@ class TargetTree:
         self._there = {""}
 
     def list(self, directory: str) -> dict[str, Entry]:
-        """Return the entries of a directory by name; none where it is missing.
+        """Return the entries of a directory by name; none if it is missing.
 
-        Raises OSError where it is there and cannot be read: what is in it would count as gone, and
-        be forgotten without being removed.
+        Raises OSError if it exists but cannot be read: otherwise its contents would count as gone,
+        and be forgotten without being removed.
         """
         return next(self.by_names(directory, 1))
 
@@ -47,14 +48,14 @@ class TargetTree:
                     below.append(entry[0])
                 yield entry
         except OSError as error:
-            # Missing, or something else in its place: then nothing of ours is there.
+            # Missing, or something else in its place: nothing of ours is there.
             if not says_absent(error):
                 path = f"{directory or '.'} on the target"
                 raise OSError(error.errno, error.strerror, path) from None
         self._note(directory, below)
 
     def take(self, directory: str, stands: Standing) -> None:
-        """Take what was listed elsewhere."""
+        """Take over a listing that was made elsewhere."""
         self._note(directory, stands.subdirectories)
 
     def subdirectories(self, directory: str) -> tuple[str, ...]:

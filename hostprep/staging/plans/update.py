@@ -1,4 +1,4 @@
-"""Plan a run over what is there already: what is published, and what an interrupted run left."""
+"""Plans a run over what is already there: published, or left by an interrupted run."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def plan_update(
 ) -> CopyPlan:
     """Plan a run over what is published and what an interrupted run left in its private tree.
 
-    ``suspect`` are paths that a full check found to differ: they are copied again. So is, where
-    all is to be ``verified``, what was copied without. ``lookers`` pass by what stands as it was.
+    ``suspect`` are paths that a full check found to differ; they are copied again. If all is to be
+    ``verified``, so are files that were copied without. ``lookers`` skip what is unchanged.
     """
     observer = observer or Silent()
     observer.phase("compare", files=scan.totals.files)
@@ -88,7 +88,7 @@ def plan_update(
 
     plan = compare(links := Links())
     if torn := links.torn():
-        # Some of these were kept before their other names were seen. It is rare: all once more.
+        # Some of these were kept before their other names were seen. This is rare: plan it again.
         del plan
         observer.phase("compare", files=scan.totals.files)
         count_files = Count(observer, scan.totals.files).add
@@ -99,10 +99,10 @@ def plan_update(
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """The comparison, a directory at a time, and what it has found so far beside the ``plan``.
+    """The comparison, one directory at a time, and what it has found besides the ``plan``.
 
-    ``recorded`` is what is known of directories; ``replaced`` are places where a file and a
-    directory change roles.
+    ``recorded`` is what is known of directories; ``replaced`` are places where a file becomes a
+    directory or the reverse.
     """
 
     plan: CopyPlan
@@ -116,9 +116,9 @@ class _Update:
     replaced: set[str] = field(default_factory=set)
 
     def plan_directories(self, standing: Mapping[str, Looked]) -> None:
-        """Plan what is to be done to all that the source has, and to what it has no longer.
+        """Plan what to do to everything that the source has, and to what it no longer has.
 
-        ``standing`` are directories that may be passed by, and what was seen of them.
+        ``standing`` are directories that may be skipped, with what was seen of them.
         """
         listings = {listing.directory: listing for listing in self.scan.listings}
         for directory, entry in self.scan.directories.items():
@@ -129,9 +129,9 @@ class _Update:
     def plan_directory(
         self, directory: str, wanted: Entry, listing: Listing | None, looked: Looked | None
     ) -> None:
-        """Plan what is to be done to a directory of the source, and to the files in it.
+        """Plan what to do to a directory of the source and to the files in it.
 
-        Without a ``listing`` it could not be read; ``looked`` tells that it may be passed by.
+        Without a ``listing`` it could not be read; with ``looked`` it may be skipped.
         """
         if looked is not None and self.sides.published.is_there(directory):
             found: Entry | None = self._pass_by(directory, looked)
@@ -147,7 +147,7 @@ class _Update:
             self.plan.make_directories.append(directory)
 
     def _pass_by(self, directory: str, looked: Looked) -> Entry:
-        """Keep a directory that stands, and return its own entry on the target."""
+        """Keep an unchanged directory, and return its own entry on the target."""
         stands = as_standing(directory, looked, self.sides.manifest)
         self.sides.published.take(directory, stands)
         self._note_directories(directory, stands.directories)
@@ -156,7 +156,7 @@ class _Update:
 
     def _keep_unread(self, top: str) -> None:
         """Keep what is published at and below a directory that could not be read this time."""
-        # Whether what was copied of it is still right, nobody can tell now.
+        # Nobody can tell now whether an interrupted run's copies of it are still right.
         self.plan.discard.extend(join(top, name) for name in self.sides.private.list(top))
         for directory in self.sides.manifest.directories():
             if directory != top and not directory.startswith(top + "/"):
@@ -166,7 +166,7 @@ class _Update:
                 keep_published(self.plan, directory, known.values(), here)
 
     def _compare(self, listing: Listing) -> None:
-        """Plan what is to be done to the files of a directory."""
+        """Plan what to do to the files of a directory."""
         directory = listing.directory
         batches: list[list[Batch]] = []
         for part in self.sides.parts(listing):
@@ -188,7 +188,7 @@ class _Update:
         self.plan.batches.extend(in_order(batches))
 
     def _apply(self, directory: str, part: Part, diff: DirectoryDiff) -> list[Entry]:
-        """Add what was decided to the plan, and return what is to be copied in batches."""
+        """Add the decisions to the plan, and return what is to be copied in batches."""
         plan, here = self.plan, part.published
         batch: list[Entry] = []
         for entry in diff.copy:
@@ -213,7 +213,7 @@ class _Update:
                 place = join(directory, entry.name), standing[entry.name]
                 self.links.kept.setdefault(entry.inode, place)
         for name in diff.delete:
-            if not stat.S_ISDIR(here[name].mode):  # else it has its turn in plan_gone_directories
+            if not stat.S_ISDIR(here[name].mode):  # otherwise it comes up in plan_gone_directories
                 plan.delete.append(join(directory, name))
         for name in diff.foreign:
             if not stat.S_ISDIR(here[name].mode):
@@ -234,7 +234,7 @@ class _Update:
     def plan_gone_directories(self) -> None:
         """Plan the removal of what is published in directories that the source no longer has.
 
-        Below a directory that could not be read nothing counts as gone.
+        Nothing below a directory that could not be read counts as gone.
         """
         plan, scan, sides = self.plan, self.scan, self.sides
         pending = [""]
@@ -252,7 +252,7 @@ class _Update:
                 for known, _ in sides.staged(directory):
                     recorded |= {path: known[below[path]] for path in lost if below[path] in known}
             for path in lost:
-                # What ``records`` has may also be a file that a killed update was to put there.
+                # The record may also be of a file that a killed update was to put there.
                 if path in recorded and recorded[path].kind == "d":
                     self._plan_gone(path)
                 else:
@@ -276,7 +276,7 @@ class _Update:
 def _without(
     found: Mapping[str, _Found], directory: str, suspect: frozenset[str]
 ) -> Mapping[str, _Found]:
-    """Return what is found of a directory, by name, without what is ``suspect``."""
+    """Return the entries of a directory, by name, without those that are ``suspect``."""
     if not suspect:
         return found
     return {name: each for name, each in found.items() if join(directory, name) not in suspect}
@@ -296,10 +296,10 @@ def _below(path: str, directories: set[str]) -> bool:
 
 
 def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:
-    """Whether a published directory is as its source, whose owner only the record has.
+    """Whether a published directory is like its source, whose owner only the record has.
 
-    The target's own owner says nothing: without root it is always ourselves. Its mode may be the
-    one that the target made of the source's, where it holds no ACL or keeps modes its own way.
+    The target's own owner means nothing: without root it is always ourselves. Its mode may be what
+    the target made of the source's, if it holds no ACLs or handles modes in its own way.
     """
     if recorded is None or not recorded.same_as(wanted):
         return False

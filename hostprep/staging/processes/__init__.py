@@ -1,1 +1,1 @@
-"""The worker processes: fed by one loop over pipes, no more of them than help."""
+"""The worker processes: fed by one loop over pipes, and no more of them than are useful."""

@@ -1,7 +1,7 @@
-"""Worker processes and the pipes to them, with no more than fork and pipe need.
+"""Worker processes and the pipes to them, with nothing beyond fork and pipe.
 
-A message is its length in 8 bytes and then its bytes. The parent never waits for a worker to take
-a task or to finish an answer, so neither can wait for the other.
+A message is its length in 8 bytes, followed by its bytes. The parent never blocks until a worker
+takes a task or finishes an answer, so neither can block the other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contextlib import suppress
 from hostprep.system.forking import fork
 from hostprep.system.interruption import INTERRUPTIONS
 
-# What a worker ends with that got no memory: the kernel killed nobody, a limit refused it.
+# Exit status of a worker that got no memory: the kernel killed nobody, but a limit refused it.
 OUT_OF_MEMORY = 12
 
 _LENGTH_BYTES = 8
-# What a pipe holds. Room for more would be mapped for each read, and given back.
+# The size of a pipe. A larger buffer would be mapped and unmapped for each read.
 _PIECE_BYTES = 64 * 1024
 _SHORTEST_PAUSE_SECONDS = 0.0002
 
@@ -42,7 +42,7 @@ class Channel:
         return self._read(int.from_bytes(self._read(_LENGTH_BYTES), "little"))
 
     def send(self, message: bytes) -> None:
-        """Send a message; for one thread at a time."""
+        """Send a message; only one thread may do so at a time."""
         data = memoryview(_framed(message))
         while data:
             data = data[os.write(self._writer, data) :]
@@ -61,8 +61,8 @@ class Channel:
 class Child:
     """A worker process as its parent sees it.
 
-    ``in_flight`` is how many tasks it has been given, of which ``at_once`` may be at work.
-    ``NoProcess`` where none could be started.
+    ``in_flight`` is the number of tasks that it has been given, of which ``at_once`` may be at
+    work. Raises ``NoProcess`` if none could be started.
     """
 
     def __init__(self, main: Callable[[Channel], None], siblings: Sequence[Child]) -> None:
@@ -72,12 +72,12 @@ class Child:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
             try:
-                # A signal must not meet the child while it still has our handlers, see
-                # serving.serve. One that comes just before is raised by this very call.
+                # A signal must not reach the child while it still has our handlers, see
+                # serving.serve. One that came just before is raised by this very call.
                 signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
                 self.pid = fork()
                 if self.pid == 0:
-                    # Its siblings' pipes, held open, would hide that they closed.
+                    # If it held its siblings' pipes open, nobody would notice their end.
                     for child in (*siblings, self):
                         child.close()
                     _run(main, Channel(their_reader, their_writer))
@@ -85,7 +85,7 @@ class Child:
                 os.close(their_reader)
                 os.close(their_writer)
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        except BaseException:  # nobody has this to close it; without its pipes a child ends
+        except BaseException:  # no caller can close this; without pipes a child ends
             self.close()
             raise
         self.in_flight = 0
@@ -99,12 +99,12 @@ class Child:
         return self._reader
 
     def post(self, message: bytes) -> None:
-        """Send a message as soon as the pipe takes it; BrokenPipeError where the child has gone."""
+        """Send a message once the pipe has room; BrokenPipeError if the child has gone."""
         self._outbox.append(memoryview(_framed(message)))
         self.flush()
 
     def flush(self) -> None:
-        """Send of what is waiting as much as the pipe takes."""
+        """Send as much of what is waiting as the pipe takes."""
         while self._outbox:
             data = self._outbox[0]
             try:
@@ -118,11 +118,11 @@ class Child:
 
     @property
     def waiting_to_send(self) -> int | None:
-        """The descriptor that has to become writable for ``flush`` to go on, None for nothing."""
+        """The descriptor that must become writable for ``flush`` to continue, None if done."""
         return self._writer if self._outbox else None
 
     def take(self) -> list[bytes]:
-        """Read what is there and return the messages that are whole; EOFError at the end."""
+        """Read what is there and return the complete messages; EOFError at the end."""
         part = os.read(self._reader, _PIECE_BYTES)
         if not part:
             raise EOFError
@@ -137,7 +137,7 @@ class Child:
         return messages
 
     def stop_sending(self) -> None:
-        """Close the pipe of tasks: the child ends when it has done those that it has."""
+        """Close the pipe of tasks: the child ends once it has done those that it has."""
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
@@ -148,20 +148,20 @@ class Child:
         os.close(self._reader)
 
     def join(self, seconds: float) -> bool:
-        """Wait for its end at most so long and return whether it came; answers are thrown away."""
+        """Wait this long for it to end and return whether it did; its answers are discarded."""
         deadline = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
-        # Its end closes the pipe, whatever ends it.
+        # Its end closes the pipe, whatever the cause.
         while self.exit_code is None and poll.poll(1000 * max(0.0, deadline - time.monotonic())):
             if not os.read(self._reader, _PIECE_BYTES):
                 return self._reap(deadline)
         return self.exit_code is not None
 
     def _reap(self, deadline: float) -> bool:
-        """Wait for the end of a child that has closed its pipe.
+        """Reap a child that has closed its pipe.
 
-        One that was killed still writes out what it has open: for ever, where the server is gone.
+        A child that was killed still writes out its open files; if their server is gone, for ever.
         """
         pause = _SHORTEST_PAUSE_SECONDS
         while True:
@@ -175,7 +175,7 @@ class Child:
             pause = min(2 * pause, 0.1)
 
     def kill(self, signum: int) -> None:
-        """Send it a signal, unless it has been waited for."""
+        """Send it a signal, unless it has been reaped."""
         if self.exit_code is None:
             os.kill(self.pid, signum)
 
@@ -185,7 +185,7 @@ def _framed(message: bytes) -> bytes:
 
 
 def _run(main: Callable[[Channel], None], channel: Channel) -> None:
-    """Be the child: run ``main`` and end without any clean-up of the parent's things."""
+    """Be the child: run ``main`` and exit without any of the parent's clean-up."""
     code = 1
     try:
         _let_go_of_output()
@@ -201,7 +201,7 @@ def _run(main: Callable[[Channel], None], channel: Channel) -> None:
 
 
 def _let_go_of_output() -> None:
-    """Hold nothing that somebody reads to its end: a dead server keeps us beyond our parent's."""
+    """Close output that somebody may read to its end: a dead server can keep us alive."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)

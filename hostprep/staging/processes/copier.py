@@ -1,4 +1,4 @@
-"""Copies batches of small entries: the work that most of a run's time goes into."""
+"""Copies batches of small entries, which most of a run's time is spent on."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from hostprep.staging.record.manifest import encode_record
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import DirCache, join
 
-# How much work, in time, is lost where a worker is killed.
+# How much work, in time, is lost if a worker is killed.
 _JOURNAL_SECONDS = 0.5
-# How many examples are told to people.
+# How many examples are shown to people.
 MOST_NAMED = 10
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What came of a task so far; ``total`` is the plain sum of digest terms."""
+    """The result of a task so far; ``total`` is the plain sum of digest terms."""
 
     files: int = 0
     bytes: int = 0
@@ -53,8 +53,8 @@ class _Tally:
 class Copier:
     """Copies for one thread, in the job's style, and journals what is done.
 
-    ``stopping`` ends a batch after the file at hand. What is copied counts in ``counters``, where
-    they are given (see ``Effort``). The caches of directories stay the caller's; there is no
+    ``stopping`` ends a batch after the current file. What is copied is counted in ``counters``, if
+    there are any (see ``Effort``). The caches of directories remain the caller's; there is no
     ``target`` in a run that only scans.
     """
 
@@ -90,24 +90,24 @@ class Copier:
             )
 
     def close(self) -> None:
-        """Close what it has open of its own."""
+        """Close what it has opened itself."""
         if self._ahead is not None:
             self._ahead.close()
 
     @property
     def buffer(self) -> memoryview:
-        """What files pass through that are not small: of many threads, few may ever need one."""
+        """The buffer for files that are not small; of many threads, few may ever need one."""
         if self._room is None:
             self._room = transfer.new_buffer()
         return self._room
 
     def record(self, done: list[tuple[str, list[str]]]) -> None:
-        """Journal what was done: (directory, encoded records) each."""
+        """Journal what was done, as (directory, encoded records)."""
         if self._journal is not None:
             self._journal.write(done)
 
     def lost_xattrs(self) -> int:
-        """Return how many entries lost attributes since this was asked last."""
+        """Return how many entries lost attributes since the last call."""
         lost, self.style.lost_xattrs = self.style.lost_xattrs, 0
         return lost
 
@@ -118,8 +118,8 @@ class Copier:
 
         Returns (files, (bytes, those of them in holes), digest sum, problems, linked files as
         copied, how many symlinks lead out of the data set and a few of them, how many entries lost
-        attributes, (directories that are not finished, modes of those that are, where the target
-        made another one)).
+        attributes, (directories that are not finished, modes of those that are, if the target
+        changed them)).
         """
         batches, finishing = payload
         tally = _Tally()
@@ -164,9 +164,9 @@ class Copier:
     def _opened(
         self, directory: str, entries: list[Plain], tally: _Tally
     ) -> tuple[int, int] | None:
-        """Open a directory of the source and of the target, or note why ``entries`` cannot be had.
+        """Open a directory of source and target, or note why ``entries`` cannot be copied.
 
-        Raises OSError for what concerns the whole run.
+        Raises OSError for errors that concern the whole run.
         """
         assert self._target is not None
         try:
@@ -185,11 +185,11 @@ class Copier:
                     (join(directory, item[0]), reason_of(error)) for item in entries
                 )
                 return None
-            # For the whole run, as it is no file's fault: but whose it is has to be told.
+            # This ends the whole run, because no file is at fault; but the directory must be named.
             raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
 
     def _finish(self, directory: str, opened: tuple[int, int], entry: Entry, tally: _Tally) -> None:
-        """Finish a directory in which all is copied; what is in the way is met once more, later."""
+        """Finish a directory in which all is copied; problems are left for a later attempt."""
         assert self._target is not None
         try:
             finish_new(*opened, entry, self.style)
@@ -214,8 +214,8 @@ class Copier:
     ) -> None:
         """Copy entries of one directory.
 
-        Raises OSError for what concerns the whole run. This loop runs once for each file of a
-        data set, so names are looked up outside of it.
+        Raises OSError for errors that concern the whole run. This loop runs once for each file of a
+        data set, so attributes are looked up outside of it.
         """
         source_dir, target_dir = opened
         ahead, style, term_of = self._ahead, self.style, digest.terms_below(directory)
@@ -260,7 +260,7 @@ class Copier:
             done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
 
     def _copy_with_care(self, item: Plain, source_dir: int, target_dir: int) -> copying.Copy:
-        """Copy a file or symlink, and once more where it changed or came back differently."""
+        """Copy a file or symlink, and copy it again if it changed or came back differently."""
         entry, style, buffer = Entry._make(item), self.style, self.buffer
         try:
             if S_ISLNK(entry.mode):

@@ -1,4 +1,4 @@
-"""What is said of a worker process that ended before its work was done."""
+"""The error for a worker process that ended before its work was done."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Died(HostprepError):
 
 
 def memory_hint(then: str | None) -> str:
-    """Return what to do where memory ran out; for ``then`` see ``run_again``."""
+    """Return what to do if memory ran out; for ``then`` see ``run_again``."""
     return f"free some, or raise the limit (`ulimit -v`), and {run_again(then)}"
 
 
 def death(code: int | None, ran_out: str | None, *, in_ram: bool, then: str | None) -> Died:
-    """Return the error of a worker that ended with ``code``, as ``Popen.returncode`` has it.
+    """Return the error for a worker that ended with ``code``, in the form of ``Popen.returncode``.
 
-    ``ran_out`` says which memory the kernel killed somebody for while it worked, None for none; for
-    ``then`` see ``run_again``.
+    ``ran_out`` says which memory ran out, so that the kernel killed a process while it worked, None
+    for none; for ``then`` see ``run_again``.
     """
     again = run_again(then)
     if code == OUT_OF_MEMORY:

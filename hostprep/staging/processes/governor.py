@@ -1,45 +1,45 @@
-"""Adapts how many readers are at work: fewer where more do not help, more where they do."""
+"""Adapts the number of readers: fewer if more do not help, more if they do."""
 
 from __future__ import annotations
 
-# Long enough that the differences between files even out, short against a run worth adapting.
+# Long enough to even out differences between files, short compared with a run worth adapting.
 _START_SECONDS = 1.5
 _WINDOW_SECONDS = 1.5
-# A rate says little of fewer parts than this: then a window lasts longer, up to so many times.
+# Fewer parts than this say little about a rate, so the window is extended, up to this factor.
 _LEAST_PARTS = 40
 _LONGER = 3
-# After a change, until the source has taken it in.
+# Time for the source to adjust after a change.
 _SETTLE_SECONDS = 0.5
-# What a reader costs in memory and seeks is worth giving up for less than this loss of rate.
+# If the rate falls by less than this, the memory and seeks of more readers are not worth it.
 _TOLERANCE = 0.05
-# With a loss of up to this, which may be chance, still fewer are tried before that is given up.
+# After a loss of up to this, which may be chance, still fewer readers are tried before giving up.
 _DOUBT = 0.2
-# The weight of the latest window in the rate, which is evened out.
+# The weight of the latest window in the smoothed rate.
 _EVEN_OUT = 0.3
-# A rate so many times as high or as low as it was is of a source that has changed.
+# If the rate rises or falls by this factor, the source has changed.
 _CHANGED = 1.5
-# Until others are tried next, twice as long after each try that gained nothing.
+# Time until the next try, doubled after each one that gained nothing.
 _PAUSE_SECONDS, _LONGEST_SECONDS = 10.0, 80.0
-# What a try lost is made up for by so many times as long without one: 5 % at most go to tries.
+# After a try that lost time, none is made for this many times as long: tries cost at most 5 %.
 _MAKE_UP = 20
-# What a file costs beside its bytes, so that windows of small and of large files compare.
+# What a file costs apart from its bytes, so that windows of small and large files compare.
 _BYTES_A_PART = 16 * 1024
 
 
 class Governor:
-    """Tries half as many readers, and twice as many, and keeps what does not lose, or gains.
+    """Tries half as many readers, and twice as many; keeps fewer that lose nothing, more that gain.
 
     It begins with all of them and halves as long as the rate stays the same (within 5 %), down to
-    one stream: so a source that was taken for a flash disk and has an arm ends with one, and one
-    that answers late keeps all. From then on fewer and more are tried after 10 s, and where that
-    gains nothing after ever longer: a source may have been slow only because others used it.
-    Where the rate changes by half they are tried at once.
+    one: so a source that was taken for a flash disk but has an arm ends with one reader, and one
+    with slow answers keeps all. After that, fewer and more are tried after 10 s, and if that gains
+    nothing, after longer and longer times: a source may have been slow only because others used it.
+    If the rate changes by half, they are tried at once.
 
-    With ``most`` it tries more first, up to that, and never fewer than it began with: so a source
-    that was taken for memory and is not gets the readers that it lacks.
+    With ``most`` it tries more first, up to that number, and never fewer than it began with: so a
+    source that was wrongly taken for memory gets the readers that it lacks.
 
-    ``readers`` are to be at work now, ``settled`` is how many were found best so far. After the
-    first try, no more than a twentieth of the time is lost to them.
+    ``readers`` should be at work now; ``settled`` is the number found best so far. After the first
+    try, tries cost no more than a twentieth of the time.
     """
 
     def __init__(self, readers: int, most: int | None = None) -> None:
@@ -47,22 +47,22 @@ class Governor:
         self._least, self._most = (1, readers) if most is None else (readers, most)
         # -1 while fewer are tried, 1 while more are, 0 while nothing is tried.
         self._direction = 0
-        # What is to be tried as soon as the present rate is known.
+        # What to try as soon as the present rate is known.
         self._wanted: tuple[int, ...] = (-1, 1)
-        # Where the present window began: time, parts and work; None until a change has settled.
+        # The start of the present window: time, parts and work; None until a change has settled.
         self._window: tuple[float, int, float] | None = None
         self._changed: float | None = None
-        # The rate of the settled number, evened out, and what it was when that was settled on.
+        # The smoothed rate of the settled number, and the rate when that number was settled on.
         self._rate = 0.0
         self._known: float | None = None
-        # The best rate of this source so far: many small losses must not add up to a large one.
+        # The best rate of this source so far, so that many small losses do not add up.
         self._best = 0.0
-        # When the present try began, and the work by then; None once it is accounted for.
+        # The start of the present try, and the work by then; None once it is accounted for.
         self._tried: tuple[float, float] | None = None
         self._pause = _PAUSE_SECONDS
-        # How long those that should rest took to end what they had, beyond what all take to settle.
+        # How long readers that should rest took to finish, beyond the time that all take to settle.
         self._ending = 0.0
-        # When others are tried next, and before when they are not, whatever happens.
+        # When the next try is due, and the time before which none is made in any case.
         self._due = self._earliest = 0.0
 
     def update(self, now: float, parts: int, size_bytes: int, at_work: int) -> int:
@@ -70,7 +70,7 @@ class Governor:
 
         ``now`` is the time (s), ``parts`` the files and pieces of large files that were copied so
         far, and ``size_bytes`` their bytes. ``at_work`` readers have a task: those that should rest
-        end what they have first.
+        finish theirs first.
         """
         if self._least == self._most:
             return self.readers
@@ -84,7 +84,7 @@ class Governor:
         seconds = now - began
         if seconds < _WINDOW_SECONDS:
             return self.readers
-        if work == work_before:  # it does not answer at all, to however many
+        if work == work_before:  # the source does not answer at all, to any number of readers
             self._window = (now, parts, work)
         elif parts - parts_before >= _LEAST_PARTS or seconds >= _LONGER * _WINDOW_SECONDS:
             self._window = (now, parts, work)
@@ -101,7 +101,7 @@ class Governor:
         return True
 
     def _account(self, now: float, work: float) -> None:
-        """Put others off by what a try that failed has lost, now that all of it is over."""
+        """Delay the next try by what a failed one has lost, now that it is completely over."""
         if self._direction == 0 and self._tried is not None:
             began, work_before = self._tried
             lost = (now - began) - (work - work_before) / self._rate
@@ -147,7 +147,7 @@ class Governor:
                 return
 
     def _try(self, direction: int, now: float, work: float) -> bool:
-        """Have half or twice as many at work; False where there are no other numbers."""
+        """Put half or twice as many to work; return False if the number stays the same."""
         fewer = max(self.readers // 2, self._least)
         more = min(2 * self.readers, self._most)
         count = fewer if direction < 0 else more

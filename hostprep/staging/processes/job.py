@@ -1,4 +1,4 @@
-"""What the workers of a run are given at their start."""
+"""What the workers of a run get at their start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.staging.model import Verify
 from hostprep.staging.tree import Plain
 
-# A directory, the source's files and symlinks in it, and what reads the manifest's lines.
+# A directory, the source's files and symlinks in it, and a function that reads manifest lines.
 Large = tuple[str, Sequence[bytes], Sequence[Plain], Callable[[], Iterable[bytes]]]
 
 
@@ -17,16 +17,16 @@ Large = tuple[str, Sequence[bytes], Sequence[Plain], Callable[[], Iterable[bytes
 class Job:
     """What all workers of a run share: roots, journal and style; inherited at the fork.
 
-    ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
-    which every worker writes a journal of its own, None for none. The target is ``in_ram`` where no
-    disk is behind it. ``look_ahead`` asks the disk for files before their turn; ``from_server`` has
-    directories lstat-ed as they are listed (see ``tree.list_if_few``), where each question takes
-    its time. ``encrypts`` has them asked whether they are locked (see ``fscrypt``).
-    ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
-    ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
-    all have them by the fork, where sent to each of them they would be in memory as often.
-    ``inodes`` are what directories of the target must be to be opened, see ``finish_directory``.
-    ``then`` is what the next run does with what this one copies, None for what copies nothing.
+    ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in which
+    every worker writes its own journal, None for none. The target is ``in_ram`` if there is no disk
+    behind it. ``look_ahead`` requests files from the disk before their turn. With ``from_server``,
+    where each request takes time, directories are lstat-ed while they are listed (see
+    ``tree.list_if_few``). ``encrypts``: check whether directories are locked (see ``fscrypt``).
+    ``looks_only`` makes and opens no directory in the target, because a check must not change it.
+    ``large`` are directories of which each worker looks at a part (``standing.stands``): they are
+    inherited at the fork, because sending them to each worker would multiply their memory.
+    ``inodes`` are those that directories of the target must have, see ``finish_directory``.
+    ``then`` is what the next run does with this run's copies, None if it copies nothing.
     """
 
     source_fd: int

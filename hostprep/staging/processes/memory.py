@@ -1,6 +1,6 @@
-"""How many threads have room in a process whose address space is limited (``ulimit -v``).
+"""How many threads fit into a process whose address space is limited (``ulimit -v``).
 
-Schedulers of clusters set such a limit. What is mapped counts, used or not: of a thread its stack.
+Batch systems set such a limit. Mapped memory counts even if it is not used: a thread's whole stack.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from hostprep.staging.files.transfer import BUFFER_BYTES
 from hostprep.system.limits import address_space_left, keep_to_one_heap
 
 _USUAL_STACK_BYTES = 8 * 1024 * 1024
-# What a thread has at hand beside its buffer: small files whole, lists of what is in directories.
+# What a thread uses besides its buffer: whole small files, lists of directory entries.
 _AT_HAND_BYTES = 4 * 1024 * 1024
-# What the process takes beside its threads: messages, its journal, modules that are loaded late.
+# What the process uses besides its threads: messages, its journal, modules loaded later.
 _PROCESS_BYTES = 16 * 1024 * 1024
 
 
 def fitting_threads(wanted: int) -> int:
-    """Return how many of ``wanted`` threads there is room for, at least one."""
+    """Return for how many of ``wanted`` threads there is room, at least one."""
     left = address_space_left()
     if left is None:
         return wanted

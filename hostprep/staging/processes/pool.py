@@ -1,7 +1,7 @@
 """Worker processes and the one loop that feeds them.
 
-The parent has a single thread: it hands out tasks over pipes, waits for answers, and lets its
-caller look up for progress. A worker that dies is an error with its signal named, never a wait.
+The parent has a single thread: it sends tasks over pipes, waits for answers, and regularly calls
+back for progress. A worker that dies is an error that names the signal; nobody waits for it.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def _load(member: Child) -> int:
 
 
 class Pool:
-    """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
+    """``processes`` workers with ``threads`` threads each; with 0, this process does the tasks.
 
-    More of them, up to ``most_processes``, are started where more ``readers`` are asked for later.
-    There are fewer where a limit on processes or on open files allows no more; ``HostprepError``
-    where it allows none. Use as a context manager. Tasks are submitted at any time, also from a
-    result's handler, and carried out by ``run``.
+    More of them, up to ``most_processes``, are started if more ``readers`` are asked for later.
+    There are fewer if a limit on processes or open files allows no more; ``HostprepError`` if it
+    allows none. Use as a context manager. Tasks can be submitted at any time, even from a result's
+    handler, and are carried out by ``run``.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Pool:
         self._ticket = 0
         self._kills = read_memory_kills() if processes else None
         self._effort = Effort(max(1, self._most_processes * threads))
-        # How many readers are to be at work; None for all. May be changed while they work, and
-        # processes are started where there are fewer.
+        # How many readers should be at work; None for all. May be changed while they work, which
+        # starts processes if there are too few.
         self.readers: int | None = None
 
     def __enter__(self) -> Pool:
@@ -88,7 +88,7 @@ class Pool:
         try:
             self._start(self._processes)
         except NoProcess as error:
-            if not self._members:  # else fewer of them do it too
+            if not self._members:  # otherwise work with fewer
                 raise HostprepError(
                     f"no worker process could be started: {error.reason}.",
                     error.hint,
@@ -96,14 +96,14 @@ class Pool:
         return self
 
     def _start_more(self, processes: int) -> None:
-        """Have that many worker processes, or as many as there may be."""
+        """Have this many worker processes, or as many as possible."""
         with suppress(NoProcess):
             self._start(processes)
         if len(self._members) < processes:
             self._most_processes = len(self._members)
 
     def _start(self, processes: int) -> None:
-        """Have that many worker processes; raises ``NoProcess`` where there may be no more."""
+        """Have this many worker processes; raise ``NoProcess`` if that is not allowed."""
         for number in range(len(self._members), fitting_processes(processes)):
             first = number * self._threads
             counters = [self._effort.of(first + reader) for reader in range(self._threads)]
@@ -116,8 +116,8 @@ class Pool:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Where the kernel kills a process for want of memory, systemd stops the rest of its unit
-        # (OOMPolicy=), which would pass for an interruption.
+        # If the kernel kills a process for lack of memory, systemd stops the rest of its unit
+        # (OOMPolicy=), which would look like an interruption.
         try:
             killed = self._close(hurry=kind is not None)
         except KeyboardInterrupt:
@@ -139,11 +139,11 @@ class Pool:
         return sum(min(member.in_flight, member.at_once) for member in self._members)
 
     def effort(self) -> tuple[int, int]:
-        """Return what was copied so far, as ``Effort.total``: more than the results tell of yet."""
+        """Return what was copied so far, as ``Effort.total``; results may not include it yet."""
         return self._effort.total()
 
     def submit(self, kind: str, payload: Any, on_result: OnResult) -> None:
-        """Queue a task; ``on_result`` is called with its result from within ``run``."""
+        """Queue a task; ``run`` will call ``on_result`` with its result."""
         self._queue.append((kind, payload, on_result))
 
     def run(
@@ -154,11 +154,11 @@ class Pool:
     ) -> None:
         """Carry out what was submitted and what ``more`` yields, until nothing is left.
 
-        ``meanwhile`` is drawn from as long as the workers have something to do: work of the
-        parent's own, in short steps.
+        ``meanwhile`` is advanced while the workers are busy: it is work of the parent's own, in
+        short steps.
 
-        ``more`` is only drawn from as fast as the workers work, so it may be long. ``on_tick`` is
-        called about every 0.1 s. Raises ``TaskFailed`` where a task failed for the whole run.
+        ``more`` is advanced only as fast as the workers work, so it may be long. ``on_tick`` is
+        called about every 0.1 s. Raises ``TaskFailed`` if a task failed for the whole run.
         """
         source = more if more is not None else iter(())
         if self._local is not None:
@@ -168,7 +168,7 @@ class Pool:
         ticked = time.monotonic()
         while True:
             members, at_once = self._working()
-            # One more in hand than are at work, so that none waits for the next.
+            # Each has one task more than it works on, so that it need not wait for the next.
             while (member := min(members, key=_load)).in_flight <= at_once:
                 if not self._queue:
                     task = None if exhausted else next(source, None)
@@ -188,7 +188,7 @@ class Pool:
                 on_tick()
 
     def _working(self) -> tuple[list[Child], int]:
-        """Return the members that get tasks, and how many may be at work in each."""
+        """Return the workers that get tasks, and how many tasks each may work on."""
         if self.readers is not None:
             wanted = min(math.ceil(self.readers / self._threads), self._most_processes)
             if wanted > len(self._members):
@@ -205,7 +205,7 @@ class Pool:
         source: Iterator[tuple[str, Any, OnResult]],
         on_tick: Callable[[], None] | None,
     ) -> None:
-        umask = os.umask(0)  # as the worker processes have it, see copying._create
+        umask = os.umask(0)  # the same as in worker processes, see copying._create
         try:
             while task := self._queue.popleft() if self._queue else next(source, None):
                 kind, payload, on_result = task
@@ -232,7 +232,7 @@ class Pool:
             raise self._death(member) from None
 
     def _receive(self, seconds: float) -> None:
-        """Wait for answers, or until a worker can take the rest of a task, at most so long."""
+        """Wait this long for answers, or until a worker can take the rest of a task."""
         poll = select.poll()
         readers, writers = {}, {}
         for member in self._members:
@@ -276,9 +276,9 @@ class Pool:
         return None if self._kills is None else what_ran_out(self._kills, read_memory_kills())
 
     def _close(self, *, hurry: bool) -> bool:
-        """End the workers: after their tasks, or in a hurry after the file they are at.
+        """End the workers after their tasks, or in a hurry after the current file.
 
-        Return whether somebody else has killed one.
+        Return whether one of them was killed by somebody else.
         """
         if self._local is not None:
             self._local.close()

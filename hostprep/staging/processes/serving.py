@@ -1,8 +1,8 @@
 """The worker process: answers the tasks that its parent sends over a pipe.
 
-Messages are ``marshal`` of plain tuples, the fastest that Python has: ``(at_once, ticket, kind,
-payload)`` in, ``(ticket, fine, result)`` out. ``at_once`` is how many tasks may be at work in this
-process by now.
+Messages are plain tuples in ``marshal``, the fastest format that Python has: ``(at_once, ticket,
+kind, payload)`` in, ``(ticket, fine, result)`` out. ``at_once`` is how many tasks this process may
+now work on at the same time.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def serve(channel: Channel, job: Job, counters: Sequence[memoryview]) -> None:
     It has a thread for each of the ``counters`` (see ``Effort``).
     """
     die_with_parent()
-    # Both reach the whole foreground group; the parent decides what is to happen then.
+    # Both reach the whole foreground process group; the parent decides what to do about them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTIONS)
     os.umask(0)
-    # Entries come and go by the million and none refers to itself: the collector would only search.
+    # Entries come and go by the million without reference cycles, so collecting is wasted time.
     gc.disable()
     if job.in_ram:
-        # What fills the memory is to end, and its parent to stay and say so.
+        # If memory runs out, the process that fills it should die, and its parent report that.
         be_killed_first()
     if job.gentle:
         step_behind()
@@ -73,7 +73,7 @@ def _serve_inline(channel: Channel, worker: Worker) -> None:
 
 
 def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
-    """Answer tasks with as many threads as they need: most data sets never need them all."""
+    """Answer tasks with as many threads as they need; most data sets never need all of them."""
     crew = _Crew(channel, workers)
     if not crew.has_started():
         _serve_inline(channel, workers[0])
@@ -88,10 +88,10 @@ def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
 
 
 class _Crew:
-    """Threads that carry out tasks, ``at_once`` of them at a time, and as many threads as that.
+    """Threads that carry out tasks, ``at_once`` at a time; there are no more threads than that.
 
-    The number comes with each task: it is the parent's to say how many read, and a task that waits
-    for its turn here is begun without a wait for the parent.
+    Each task brings the number, because the parent decides how many read. A task that waits here
+    begins without waiting for the parent.
     """
 
     def __init__(self, channel: Channel, workers: list[Worker]) -> None:
@@ -112,7 +112,7 @@ class _Crew:
         return bool(self._threads)
 
     def give(self, task: list[Any], at_once: int) -> None:
-        """Have a task carried out, once fewer than ``at_once`` are at work."""
+        """Carry out a task as soon as fewer than ``at_once`` are at work."""
         with self._changed:
             self._waiting.append(task)
             self._at_once = at_once
@@ -136,7 +136,7 @@ class _Crew:
         thread = threading.Thread(target=self._loop, args=(worker,), daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # a limit on processes, which counts threads too: fewer do it as well
+        except RuntimeError:  # a limit on processes also counts threads: work with fewer
             self._most = len(self._threads)
         else:
             self._threads.append(thread)
@@ -154,10 +154,10 @@ class _Crew:
             except BrokenPipeError:
                 return
             except MemoryError:
-                os._exit(OUT_OF_MEMORY)  # or else its parent would wait for the answer for ever
+                os._exit(OUT_OF_MEMORY)  # otherwise the parent would wait for the answer for ever
 
     def _take(self) -> list[Any] | None:
-        """Return the next task when its turn has come, None where there will be no more."""
+        """Return the next task when it is its turn, None if there will be no more."""
         with self._changed:
             while not self._waiting or self._busy >= self._at_once:
                 if self._ended and not self._waiting:

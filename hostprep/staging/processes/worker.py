@@ -1,7 +1,7 @@
 """What a worker does: scans directories, copies batches and ranges, checks files.
 
 Payloads and results are plain tuples that ``marshal`` can carry; see ``model.Entry`` for the order
-of an entry's fields. How they travel is ``serving``'s business.
+of an entry's fields. ``serving`` transports them.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from hostprep.system.trees import DirCache, join
 
 
 class Stopped(OSError):
-    """The worker was told to stop, and may have left a part of its task undone."""
+    """The worker was told to stop, and may have left part of its task undone."""
 
     def __init__(self) -> None:
         super().__init__(errno.ECANCELED, "a worker process was told to stop (SIGUSR1)")
 
 
 class Worker:
-    """Carries out tasks for one thread; threads of a process share the journal.
+    """Carries out tasks for one thread; the threads of a process share the journal.
 
-    What it copies it counts in ``counters``, where they are given (see ``Effort``).
+    What it copies is counted in ``counters``, if there are any (see ``Effort``).
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class Worker:
     def do(self, kind: str, payload: Any) -> Any:
         """Carry out one task and return its result, plain enough for ``marshal``.
 
-        Raises ``Stopped`` after ``stop``: a parent that asked for it listens no more, and one that
-        did not must not take what was left out for done.
+        Raises ``Stopped`` after ``stop``: a parent that asked for it no longer listens, and any
+        other must not take unfinished work for done.
         """
         result = self._tasks[kind](payload)
         if self._stopping:
@@ -98,13 +98,13 @@ class Worker:
         self._copier.close()
 
     def stop(self) -> None:
-        """End the batch in hand after the current file, keeping what is done."""
+        """End the current batch after the current file, keeping what is done."""
         self._stopping = self._copier.stopping = True
 
     # -- scanning
 
     def _scan(self, directories: list[str]) -> list[Listed]:
-        """Return of each directory what ``list_batches`` does."""
+        """Return what ``list_batches`` does, for each directory."""
         from_server, encrypts = self._job.from_server, self._job.encrypts
         return [
             list_batches(self._source, directory, from_server=from_server, encrypts=encrypts)
@@ -112,11 +112,11 @@ class Worker:
         ]
 
     def _look_up(self, payload: tuple[str, list[str]]) -> tuple[float, tuple[Any, ...]]:
-        """Return of some names in a directory what ``look_up_batches`` does."""
+        """Return what ``look_up_batches`` does, for some names in a directory."""
         return look_up_batches(self._source, *payload, from_server=self._job.from_server)
 
     def _place(self, batches: list[tuple[str, bytes]]) -> list[bytes]:
-        """Return for each batch where its files lie, see ``placing``: numbers of 64 bits."""
+        """Return for each batch where its files are, see ``placing``, as 64-bit numbers."""
         return [
             place_by_extent(self._source, directory, marshal.loads(packed), self._untold).tobytes()
             for directory, packed in batches
@@ -139,9 +139,9 @@ class Worker:
             return b"", copying.reason_below(error, directory, item[0], self._source)
 
     def _finish(self, payload: tuple[str, Plain, list[bytes]]) -> tuple[Any, ...]:
-        """End a large file, and record it.
+        """Complete a large file, and record it.
 
-        Returns (digest sum, content, problem, 1 where its attributes were lost).
+        Returns (digest sum, content, problem, 1 if its attributes were lost).
         """
         directory, item, digests = payload
         assert self._target is not None
@@ -158,7 +158,7 @@ class Worker:
         return digest.packed(total), content, None, self._copier.lost_xattrs()
 
     def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | str:
-        """Return a source file's entry as it is now, or why it cannot be had."""
+        """Return a source file's entry as it is now, or why it cannot be read."""
         directory, name = payload
         try:
             return tuple(entry_of(name, os.lstat(name, dir_fd=self._source.fd(directory))))
@@ -176,8 +176,8 @@ class Worker:
     ) -> tuple[int, int, list[tuple[str, int]]]:
         """Finish directories.
 
-        Returns (how many, of how many attributes were lost, those whose mode the target made
-        another one, with that).
+        Returns (how many, how many of them lost attributes, those whose mode the target changed,
+        with the new mode).
         """
         assert self._target is not None
         modes = []
@@ -204,7 +204,7 @@ class Worker:
         self,
         payload: tuple[bool, list[tuple[str, list[bytes], list[Plain], list[bytes]]]],
     ) -> list[tuple[int, bytes] | None]:
-        """Return of each directory how many files stand, and all that ``stands`` says, packed."""
+        """Return for each directory its unchanged files, and the result of ``stands``, packed."""
         verified, asked = payload
         target = self._target
         assert target is not None
@@ -213,7 +213,7 @@ class Worker:
     def _standing_part(
         self, payload: tuple[bool, int, tuple[int, int]]
     ) -> list[tuple[int, bytes] | None]:
-        """Return of a part of one of the job's ``large`` directories what ``_standing`` does."""
+        """Return what ``_standing`` does for a part of one of the job's ``large`` directories."""
         verified, number, part = payload
         target = self._target
         assert target is not None
@@ -226,7 +226,7 @@ class Worker:
     ) -> list[tuple[str, str]]:
         """Compare files with their hashes: payload (directory, files, "source" or "target").
 
-        See ``rereading`` for the files and for what is returned.
+        See ``rereading`` for the files and the results.
         """
         directory, files, where = payload
         cache = self._source if where == "source" else self._target

@@ -1,1 +1,1 @@
-"""What has grown is put together, made visible, and one day removed."""
+"""Completing what was copied, making it visible, and removing it one day."""

@@ -1,4 +1,4 @@
-"""Directories get what they have beside their entries, once all work in them is done."""
+"""Directories get their metadata, once all work in them is done."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Worker
 
-# What takes longer than memory and most disks do is worth starting workers for.
+# Slower than memory and most disks: worth starting workers.
 _SLOW_SECONDS = 1e-3
 _GRACE_SECONDS = 50e-3
 _A_TASK = 4
-# Where memory answers, a task of more costs less, and is done before anybody misses the progress.
+# If memory answers, larger tasks cost less, and still end before anybody misses the progress.
 _PROMPT_SECONDS = 100e-6
 _A_PROMPT_TASK = 64
 
@@ -37,13 +37,13 @@ def finish_directories(
     served: bool = False,
     observer: Observer,
 ) -> tuple[int, dict[str, int]]:
-    """Give the directories of a tree their modes, owners, ACLs, attributes and times.
+    """Set the modes, owners, ACLs, attributes and times of a tree's directories.
 
     Deepest first, because work in a directory changes its time; missing ones are made. Workers do
-    it where a source is slow to tell of its directories, or is ``served`` and may cease to, or
-    where it has to be ``gentle``, as only they can be. Those ``finished`` are left alone;
-    ``inodes`` are as for ``Job``. Returns how many had attributes that the target cannot hold, and
-    the modes of those whose mode it made another.
+    it if the source is slow to answer, or is ``served`` and may cease to, or if the run must be
+    ``gentle``, which only workers can be. Those ``finished`` are left alone; ``inodes`` are as for
+    ``Job``. Returns how many had attributes that the target cannot hold, and the modes of those
+    whose mode the target changed.
     """
     left = [path for path in directories if path not in finished]
     observer.phase("directories", files=len(left))
@@ -58,7 +58,7 @@ def finish_directories(
             while work.levels:
                 while task := work.next_task():
                     pool.submit("directories", task, work.take)
-                pool.run(on_tick=work.tick)  # to its end, before the level above is begun
+                pool.run(on_tick=work.tick)  # until all is done, before the next level up begins
                 work.levels.popleft()
     except TaskFailed as error:
         raise OSError(error.errno, error.reason) from error
@@ -66,7 +66,7 @@ def finish_directories(
 
 
 class _Finishing:
-    """Which directories are left to be finished, level by level, and what came of the others."""
+    """Which directories have yet to be finished, by level, and the results for the others."""
 
     def __init__(
         self, directories: dict[str, Entry], paths: Iterable[str], observer: Observer
@@ -84,26 +84,26 @@ class _Finishing:
         return monotonic() - self._started
 
     def next_task(self) -> list[tuple[str, tuple[Any, ...]]]:
-        """Return some directories of the deepest level that is left, none at its end."""
+        """Return some directories of the deepest remaining level, none at its end."""
         prompt = self.seconds < self.done * _PROMPT_SECONDS
         most = _A_PROMPT_TASK if prompt else _A_TASK
         some = itertools.islice(self.levels[0], most)
         return [(path, tuple(self._directories[path])) for path in some]
 
     def take(self, found: tuple[int, int, list[tuple[str, int]]]) -> None:
-        """Take what came of a task."""
+        """Take the result of a task."""
         done, lost, modes = found
         self.done += done
         self.lost += lost
         self.other_modes.update(modes)
 
     def tick(self) -> None:
-        """Tell how far it is."""
+        """Report progress."""
         self._observer.progress(self.done, 0)
 
 
 def _finish_here(work: _Finishing, job: Job, *, alone: bool) -> None:
-    """Finish directories in this process: all of them where it is ``alone`` or they come soon."""
+    """Finish directories in this process: all of them if it is ``alone`` or they are fast."""
     local = Worker(job, None, share_descriptors(1))
     try:
         while work.levels and (alone or work.seconds < _GRACE_SECONDS + work.done * _SLOW_SECONDS):
@@ -122,6 +122,6 @@ def _by_depth(directories: Iterable[str]) -> deque[Iterator[str]]:
     def depth(path: str) -> int:
         return path.count("/") + bool(path)
 
-    # Within a depth by name, so that those of a task share what is above them.
+    # Within a depth by name, so that the directories of a task share their parents.
     ordered = sorted(sorted(directories), key=depth, reverse=True)
     return deque(iter(list(paths)) for _, paths in itertools.groupby(ordered, depth))

@@ -1,7 +1,7 @@
-"""Who may list every folder of a data set that has something in it: its names are no secret then.
+"""Who may list every non-empty folder of a data set, so that its names are no secret to them.
 
-By the source, and by the copy where that is closed to more: its file system may know no ACLs, or
-lie in a folder that is closed itself. What cannot be told counts as closed.
+According to the source, and to the copy if that is closed to more users: its file system may have
+no ACLs, or it may be in a folder that is closed itself. Whatever is unknown counts as closed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from hostprep.staging.record.readers import (
 from hostprep.staging.source.scan import Scan
 from hostprep.system.following import followed
 
-# A look takes 5 us or more: of a folder for each sample it would be a tenth of the whole run. They
-# have the modes of their sources, and an ACL that says less is mostly one for all that is below.
+# A lookup takes 5 us or more: with a folder for each sample, a tenth of the whole run. Copies have
+# the modes of their sources, and an ACL that allows less is mostly one for everything below it.
 _MOST_COPIES = 2000
 
 
@@ -36,13 +36,13 @@ def who_may_list(
     parent: str,
     passing: Mapping[str, Readers] = MappingProxyType({}),
 ) -> Readers:
-    """Return who may list all that was staged: ``tree_fd`` are the copies, to lie in ``parent``.
+    """Return who may list all that was staged; ``tree_fd`` are the copies, meant for ``parent``.
 
-    An empty folder, such as ``lost+found``, has nothing to tell. With None the copies are not
-    looked at: they may be closed to more users, also by an ACL. ``passing`` says, by path, who will
-    be let through folders above that are still to be changed.
+    Empty folders, such as ``lost+found``, do not matter. With None the copies are not looked at;
+    they may be closed to more users, also by an ACL. ``passing`` says, by path, who will be let
+    through folders above that are still to be changed.
     """
-    readers = ALL if os.geteuid() == 0 else ROOT  # a user's own records ask for none
+    readers = ALL if os.geteuid() == 0 else ROOT  # a user's own records do not depend on this
     for each in _one_by_one(scan, tree_fd, parent, passing):
         if readers == ROOT:
             break
@@ -53,10 +53,10 @@ def who_may_list(
 def _one_by_one(
     scan: Scan, tree_fd: int | None, parent: str, passing: Mapping[str, Readers]
 ) -> Iterator[Readers]:
-    if scan.unreadable:  # what stays of these from before, the scan does not know
+    if scan.unreadable:  # the scan does not know what remains of these from before
         yield ROOT
     holding = _holding(scan)
-    if not holding <= scan.directories.keys():  # one that the target could not hold
+    if not holding <= scan.directories.keys():  # a folder that the target could not hold
         yield ROOT
     folders = (entry for path, entry in scan.directories.items() if path in holding)
     for mode, uid, gid in {(entry.mode, entry.uid, entry.gid) for entry in folders}:
@@ -65,13 +65,13 @@ def _one_by_one(
     for folder in map(str, (above, *above.parents)):
         yield passing.get(folder) or _on_target(PASS, folder)
     if tree_fd is not None:
-        copies = (path for path in scan.directories if path in holding)  # the upper ones first
+        copies = (path for path in scan.directories if path in holding)  # upper folders come first
         for path in itertools.islice(copies, _MOST_COPIES):
             yield _on_target(LIST, f"/proc/self/fd/{tree_fd}/{path}")
 
 
 def _holding(scan: Scan) -> set[str]:
-    """Return the folders that something is in, be it a name that was left out."""
+    """Return the folders that contain anything, even a name that was left out."""
     found = {each.directory for each in scan.listings if each.files}
     found.update(path.rpartition("/")[0] for path in scan.directories if path)
     found.update(each.path.rpartition("/")[0] for each in scan.skipped)

@@ -1,4 +1,4 @@
-"""Make what is prepared visible: a whole data set by one rename, an update file by file."""
+"""Makes copies visible: a new data set by a single rename, an update file by file."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from hostprep.system.trees import (
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
-    """Move the private tree to its place. Readers see the whole data set or none.
+    """Move the private tree to its place, so that readers see the whole data set or none of it.
 
-    Raises ``HostprepError`` where somebody has taken the name; nothing was moved then.
+    Raises ``HostprepError`` if somebody has taken the name; then nothing was moved.
     """
-    # Moving a directory needs write permission on it, which the source's mode may not give.
+    # Moving a directory requires write permission on it, which the source's mode may not include.
     mode = stat.S_IMODE(os.fstat(private.tree_fd).st_mode)
     os.fchmod(private.tree_fd, mode | 0o700)
     try:
@@ -56,16 +56,16 @@ def check_places(
     spelling: Spelling,
     observer: Observer,
 ) -> None:
-    """Raise ``HostprepError`` where somebody took a place for a new file while it was copied.
+    """Raise ``HostprepError`` if somebody took a new file's place while it was copied.
 
-    ``manifest`` is that of what is published. Where names fold, what goes now may have the place,
-    as ``a`` has that of ``A``; what stays may not.
+    ``manifest`` is that of what is published. On file systems that fold names, something that is to
+    be removed may be in the place, as ``a`` is in that of ``A``; something that stays may not.
     """
     going = {*plan.delete, *plan.delete_directories}
     around = {each for path in plan.foreign for each in above(path.rstrip("/"))}
 
     def takes(tree: DirCache, path: str) -> bool:
-        """Whether something that is on its way out has this name, in another spelling."""
+        """Whether something that will be removed has this name in another spelling."""
         other = _other_spelling(tree, path, spelling) if spelling.folds else None
         if other is not None and (other not in going or other in around):
             raise HostprepError(
@@ -86,15 +86,15 @@ def check_places(
                     target_dir = tree.fd(directory)
                 except OSError:
                     count.add(len(some))
-                    continue  # it is yet to be made
-                # All of them first: another spelling is looked for with the same open directories.
+                    continue  # it has yet to be made
+                # Collect all first: looking for other spellings uses the same open directories.
                 for name in list(_taken(some, known, target_dir, count)):
                     if not takes(tree, join(directory, name)):
                         raise _appeared(join(directory, name), private)
 
 
 def _taken(names: Iterable[str], known: Known, target_dir: int, count: Count) -> Iterator[str]:
-    """Yield those of the names of new files that something on the target has, and none of ours."""
+    """Yield the new files' names that are taken on the target by something that is not ours."""
     versions, promised = known.versions(), known.promised()
     for name in names:
         count.add()
@@ -106,9 +106,9 @@ def _taken(names: Iterable[str], known: Known, target_dir: int, count: Count) ->
 
 
 def _other_spelling(tree: DirCache, path: str, spelling: Spelling) -> str | None:
-    """Return what has a path's place on the target, or that of a directory above, as it is listed.
+    """Return what is listed in the place of a path, or of a directory above it, on the target.
 
-    None where that is the path itself, or nothing.
+    None if that is the path itself, or nothing.
     """
     parent = ""
     for name in path.split("/") if path else ():
@@ -137,12 +137,12 @@ def publish_update(
     """Delete and replace in the published tree; return what was not removed.
 
     First what is gone, so that a directory can take a file's place, then each new file by one
-    rename. A directory that holds something of somebody else stays, and so does a file that
-    somebody has put in the place of one of ours since the plan. ``manifest`` is that of before,
-    ``changing`` are directories that are missing or differ, ``inodes`` those that ours had, to
-    which those of what is made are added; None where they tell nothing.
-    Raises ``HostprepError`` where somebody took the place of a new file, or of a directory: it is
-    left, and the rest of the copies stay where they are for the next run.
+    rename. A directory that contains anything of somebody else's stays, and so does a file that
+    somebody has put in the place of one of ours since the plan. ``manifest`` is the one from
+    before. ``changing`` are directories that are missing or differ. ``inodes`` are those that our
+    directories had; new ones are added to it; None if they mean nothing.
+    Raises ``HostprepError`` if somebody took the place of a new file or directory: it is left
+    alone, and the remaining copies stay where they are for the next run.
     """
     observer.phase("publish", files=len(plan.delete) + _placed_files(plan))
     count = Count(observer)
@@ -182,10 +182,10 @@ def _make_directories(
     paths: Iterable[str],
     inodes: dict[str, int] | None,
 ) -> None:
-    """Make those that are missing, and add them to the ``inodes`` that ours had."""
+    """Make the missing directories, and add them to our ``inodes``."""
     for path in paths:
         made = tree.fd(path)
-        if path not in plan.inodes and names_in(made):  # what is made here has nothing in it
+        if path not in plan.inodes and names_in(made):  # a new directory is empty
             raise _appeared(path, private)
         if inodes is not None:
             inodes.setdefault(path, os.fstat(made).st_ino)
@@ -206,7 +206,7 @@ def _delete_files(
                 records = known.records(here)
                 for name in names:
                     count.add()
-                    # Right before it goes once more: the others of the directory took a while.
+                    # Look again right before removing it: the others in the directory took time.
                     entry = entry_at(name, target_dir) if name in here else None
                     if entry is None:
                         continue
@@ -230,9 +230,9 @@ def _delete_directories(plan: CopyPlan, published_fd: int) -> Iterator[str]:
 
 
 def _place(name: str, prepared_dir: int, target_dir: int, promised: Sequence[Recorded]) -> bool:
-    """Move a new file to its place; return False where somebody has taken that.
+    """Move a new file to its place; return False if somebody has taken that.
 
-    Where it is as it was ``promised`` once, a run that was killed had put it there already.
+    If what is there was once ``promised``, a run that was killed had already put it there.
     """
     try:
         rename_new(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
@@ -245,7 +245,7 @@ def _place(name: str, prepared_dir: int, target_dir: int, promised: Sequence[Rec
 
 
 def _is_one_of(versions: Iterable[Recorded], here: Entry) -> bool:
-    """Whether ``here`` is what any run has put there: each that was killed has recorded its own."""
+    """Whether any run put ``here`` there: killed runs have each recorded their own version."""
     return any(known.present_as(here) for known in versions)
 
 
@@ -266,10 +266,10 @@ def discard(plan: CopyPlan, private: PrivateDir) -> None:
 
 
 def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
-    """Remove from the private tree every file that is in no journal: it is not known to be whole.
+    """Remove from the private tree every file without a journal entry: it may be incomplete.
 
-    ``link_lines`` are the manifest lines of hard links, which no journal has. For runs that took
-    work up or met problems; any other has nothing else in its tree than what it recorded.
+    ``link_lines`` are the manifest lines of hard links, which are in no journal. For runs that took
+    over work or met problems; in other runs everything in the tree is recorded.
     """
     linked: dict[str, set[str]] = {}
     for directory, records in map(decode_line, link_lines):
@@ -288,12 +288,12 @@ def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
 
 
 def _placed_files(plan: CopyPlan) -> int:
-    """Return how many files go to their places, but for those that failed."""
+    """Return how many files are to be moved to their places, without those that failed."""
     return plan.copied.files + len(plan.links) + plan.resumed.files
 
 
 def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
-    """Yield the directories of the private tree, with the names of what is no directory."""
+    """Yield the directories of the private tree, with the names of everything else in them."""
     for directory, entries in walk(tree_fd, ours=True):
         yield directory, [entry[0] for entry in entries if not stat.S_ISDIR(entry[1])]
 

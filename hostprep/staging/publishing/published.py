@@ -1,4 +1,4 @@
-"""What is published: opened, and whether all of its names are there."""
+"""What is published: opening it, and checking whether all of its names are there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAME_SIZE = 20
 
 
 def open_published(parent_fd: int, name: str) -> int | None:
-    """Return a descriptor of the published data set, None where there is nothing of that name.
+    """Return a descriptor of the published data set, None if nothing has its name.
 
-    Raises ``Refused`` where it is something else than a directory, OSError where the file system
-    does not tell.
+    Raises ``Refused`` if something that is not a directory has it, OSError if the file system
+    fails.
     """
     try:
         return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
@@ -35,9 +35,10 @@ def open_published(parent_fd: int, name: str) -> int | None:
 
 
 def has_names(tree_fd: int, directories: Collection[str], least: int) -> bool:
-    """Whether there are so many names in the directories of a tree; missing ones have none."""
-    # By the directories' sizes, as tmpfs counts them, in a hundredth of the time of listing them
-    # all, which decides where that is too little or means something else.
+    """Whether a tree's directories have at least this many names; missing ones have none."""
+    # By the sizes of directories, as tmpfs defines them, in a hundredth of the time of listing
+    # them.
+    # If that gives too few, or means something else on this file system, listing decides.
     return any(sum(count(tree_fd, directories)) >= least for count in (_by_size, _by_listing))
 
 
@@ -45,7 +46,7 @@ def _by_size(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
     for path in directories:
         try:
             st = os.stat(path or ".", dir_fd=tree_fd, follow_symlinks=False)
-        except OSError:  # also of a path that is too long to be looked up in one go
+        except OSError:  # also for a path that is too long for one call
             continue
         yield st.st_size // _NAME_SIZE - 2  # "." and ".."
 

@@ -1,4 +1,4 @@
-"""The removal of what was staged, entry by entry or out of sight, and of nothing else."""
+"""Removes what was staged, in place or after hiding it, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from hostprep.system.trees import (
 
 
 def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int, tuple[str, ...]]:
-    """Return how many entries are as staged and can go, and the paths of those that are not.
+    """Return how many entries are as staged and can be removed, and the paths of the others.
 
-    Raises ``DamagedManifest`` where the manifest lacks some, as those may be hostprep's too.
+    Raises ``DamagedManifest`` if the manifest lacks some, because those may be hostprep's too.
     """
     ours = 0
     foreign: list[str] = []
@@ -58,15 +58,15 @@ def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int,
                     pending.append(path)
         if damaged := damage(record, manifest, foreign):
             raise damaged
-    # The directories around what stays must stay as well.
+    # The directories around whatever stays must stay as well.
     around = {each for path in foreign for each in above(path)}
     return ours - len(around), tuple(foreign)
 
 
 def open_hidden(parent_fd: int, name: str) -> int | None:
-    """Return a descriptor of what was hidden and is not removed yet, None where there is nothing.
+    """Return a descriptor of what was hidden but not yet removed, None if there is nothing.
 
-    A run that was killed meanwhile leaves it; what others had added may be in it.
+    A run that was killed in between leaves it; others' additions may be in it.
     """
     try:
         # One after the other: of a path, only a symlink at its end would not be followed.
@@ -79,9 +79,9 @@ def open_hidden(parent_fd: int, name: str) -> int | None:
 def cut_short_refusal(
     parent_fd: int, name: str, target: str, record: Record | None, observer: Observer
 ) -> Refused | None:
-    """Refuse to go over what a killed removal left hidden while there is anything of others in it.
+    """Refuse to discard what a killed removal left hidden while others' entries are in it.
 
-    Without a ``record`` nobody knows what is of others.
+    Without a ``record`` it is not known which entries are others'.
     """
     hidden_fd = open_hidden(parent_fd, name)
     if hidden_fd is None:
@@ -103,22 +103,22 @@ def hide(parent_fd: int, private_fd: int, record: Record) -> None:
     """Move the published data set into its private directory, out of everybody's sight."""
     with closing_fd(os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as published_fd:
         mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
-        # Moving a directory needs write permission on it.
+        # Moving a directory requires write permission on it.
         os.fchmod(published_fd, mode | 0o700)
         try:
             os.rename(record.name, GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
         except BaseException:
-            os.fchmod(published_fd, mode)  # others read it still
+            os.fchmod(published_fd, mode)  # it is still published
             raise
 
 
 def remove_hidden(
     parent_fd: int, private_fd: int, record: Record, observer: Observer
 ) -> tuple[str, ...]:
-    """Remove what is hidden, and return what stays: what somebody added before it was.
+    """Remove what is hidden, and return what stays: what somebody added before it was hidden.
 
-    That is put back in its place. Each entry is looked at right before it goes, so nothing is lost
-    by a run that is killed here or before, and the next one goes on.
+    That is put back in its place. Each entry is checked right before it is removed, so nothing is
+    lost if a run is killed here or earlier, and the next one continues.
     """
     left = _remove(private_fd, GONE, record, observer)
     if left:
@@ -127,9 +127,10 @@ def remove_hidden(
 
 
 def remove_ours(parent_fd: int, record: Record, observer: Observer) -> tuple[str, ...]:
-    """Remove what is as it was staged, and return what stays, directories around it left out.
+    """Remove what is as staged, and return what stays, except directories around it.
 
-    The manifest then speaks of those alone: what somebody puts where copies were is theirs.
+    Afterwards the manifest lists only the latter: whatever somebody puts in the places of removed
+    copies is theirs.
     """
     return _remove(parent_fd, record.name, record, observer)
 
@@ -172,7 +173,7 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
     if left:
         durable = record.volume is None
         if durable:
-            # A power cut brings back none of what the manifest does not speak of any more.
+            # After a power cut, nothing may come back that the manifest no longer lists.
             flush_file_system(parent_fd)
         write_manifest(folder(record.name, record.target), around, durable=durable)
     return tuple(left)
@@ -181,10 +182,10 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
 def _looked_at(
     descriptor: int, directory: str, manifest: ManifestIndex
 ) -> Iterator[tuple[str, Entry, Recorded | None]]:
-    """Yield what lies in a directory: path, entry, and its record; None where it is not as staged.
+    """Yield a directory's contents: path, entry, and its record, None if it is not as staged.
 
-    The names are read before the first is yielded, and each is looked at when its turn comes: what
-    somebody put there while the ones before it were removed is seen.
+    All names are read before the first is yielded, and each entry is checked when its turn comes:
+    so changes made while earlier ones were removed are noticed.
     """
     for names, known in manifest.of(directory, names_in(descriptor)):
         versions = known.versions()
@@ -193,7 +194,7 @@ def _looked_at(
             if entry is None:
                 continue
             found = None
-            # An update that was cut short has both on record: what was there, what was to come.
+            # An interrupted update has both on record: what was there, and what was to come.
             for each in reversed(versions.get(name, ())):
                 if each.present_as(entry):
                     found = each

@@ -1,4 +1,4 @@
-"""What holds files together: hard links and directories, as they are made, closed and recorded."""
+"""What ties files together: making, closing and recording hard links and directories."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def make_links(
     not_copied = {problem.path: problem.reason for problem in copied.problems}
     with ExitStack() as stack:
         tree = stack.enter_context(DirCache(private.tree_fd, create=True))
-        # Where the first of a group is: in caches of their own, whose descriptors stay valid
-        # while the other one is asked.
+        # Where to find the first of a group, in caches of their own, whose descriptors stay valid
+        # while another cache is used.
         places = [stack.enter_context(DirCache(private.tree_fd, create=True))]
         if published_fd is not None:
             places.append(stack.enter_context(DirCache(published_fd)))
@@ -54,7 +54,7 @@ def make_links(
             try:
                 entry, content = _link(link, path, copied, tree, places)
             except OSError as error:
-                if error.errno in FATAL:  # of the target as a whole, not of this entry
+                if error.errno in FATAL:  # the target as a whole has failed, not this entry
                     raise
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
                 if is_unholdable(error):
@@ -80,14 +80,14 @@ def _link(
     tree: DirCache,
     places: list[DirCache],
 ) -> tuple[Entry, str | None]:
-    """Make one link in ``tree``, to what is in the first of the ``places`` that has it.
+    """Make one link in ``tree``, to its primary in the first of the ``places`` that has it.
 
     Return the entry that it now has, as it was copied, and its content.
     """
     parent, _, name = wanted.primary.rpartition("/")
     directory, _, link = path.rpartition("/")
-    # The first of the group was copied in this run, or it is in place from an earlier one. Where
-    # it was to be copied and failed, what is published under its name is not what is wanted.
+    # The primary was copied in this run, or it is in place from an earlier one. If copying it
+    # failed, what is published under its name is not what is wanted.
     kept, made = wanted.kept, copied.linked.get(wanted.primary)
     if kept is None and (made is None or not _one_file(made[0], wanted.entry)):
         raise OSError(errno.ENOENT, "it was not copied, or is another file by now")
@@ -115,7 +115,7 @@ def _one_file(copied: Entry, other: Entry) -> bool:
 
 
 def _link_at(name: str, source_dir: int, link: str, target_dir: int) -> None:
-    """Make a hard link, in the place of what an earlier run may have left there."""
+    """Make a hard link, replacing what an earlier run may have left there."""
     descriptors = {"src_dir_fd": source_dir, "dst_dir_fd": target_dir}
     try:
         with holding(HARD_LINKS):
@@ -132,9 +132,9 @@ def leave_out_unholdable(
     tree_fd: int,
     published_fd: int | None,
 ) -> list[Skipped]:
-    """Take out of ``directories`` those that the target cannot hold by their names.
+    """Remove from ``directories`` those whose names the target cannot hold, and return them.
 
-    Returns these. A plain name is only tried where one of the ``problems`` lies below it.
+    A plain name is tried only if one of the ``problems`` is below it.
     """
     suspect = {each for item in problems if item.unholdable for each in above(item.path)}
     found: dict[str, Skipped] = {}
@@ -176,13 +176,14 @@ def close_directories(
     *,
     on_wait: Callable[[float], None] | None,
 ) -> None:
-    """Take from published directories what their source does not give, and another owner's rights.
+    """Take from published directories rights that their source does not give, and wrong owners.
 
-    For ``paths``, before anything new comes into them: files in a closed directory may be open
-    themselves. Nothing is given here: ``finish_directories`` does that, and tells of what the
-    target refuses; until then a directory that is to be somebody else's is root's. One that does
-    not have the inode that ours had, where ``inodes`` are known, is somebody else's and left. With
-    ``on_wait``, which is told of each second, a child asks the source: it may cease to answer.
+    This is done to ``paths`` before anything new is put into them, because files in a closed
+    directory may be open themselves. It gives no rights: ``finish_directories`` does that, and
+    reports what the target refuses; until then a directory that will be somebody else's is root's.
+    If ``inodes`` are known, a directory with another inode than ours had is somebody else's, and
+    left alone. With ``on_wait``, which is called every second, a child reads the source, because it
+    may cease to answer.
     """
     paths = tuple(paths)
     if not paths:
@@ -195,7 +196,7 @@ def close_directories(
                 target = tree.fd(path)
                 found = os.fstat(target)
             except OSError:
-                continue  # it is yet to be made
+                continue  # it has yet to be made
             if inodes is not None and inodes.get(path) != found.st_ino:
                 continue
             wanted_acl = bytes.fromhex(acls[path]) if path in acls else None
@@ -205,7 +206,7 @@ def close_directories(
 def _source_acls(
     source_fd: int, paths: Sequence[str], on_wait: Callable[[float], None] | None
 ) -> dict[str, str]:
-    """Return the ACLs that directories of the source have, in hex, by path."""
+    """Return the ACLs of directories of the source, in hex, by path."""
 
     def ask() -> dict[str, str]:
         with DirCache(source_fd) as source:
@@ -213,7 +214,7 @@ def _source_acls(
             return {path: acl.hex() for path, acl in found if acl is not None}
 
     if on_wait is not None:
-        with suppress(NoProcess):  # a limit: what is begun has to be ended
+        with suppress(NoProcess):  # a limit: finish what has begun all the same
             acls: dict[str, str] = ask_in_child(
                 ask, patience_seconds=math.inf, on_wait=on_wait, holding=source_fd
             )
@@ -224,7 +225,7 @@ def _source_acls(
 def _take_rights(
     target: int, found: os.stat_result, wanted: Entry, wanted_acl: bytes | None
 ) -> None:
-    """Narrow the mode of an open directory to what is ``wanted``, and take it from its owners."""
+    """Narrow an open directory's mode to what is ``wanted``; root replaces an owner who differs."""
     mode = stat.S_IMODE(found.st_mode)
     left = narrowed(mode, _acl(target), wanted.mode, wanted_acl)
     user = 0 if found.st_uid != wanted.uid else -1
@@ -242,13 +243,13 @@ def _take_rights(
 
 
 def _acl_of(tree: DirCache, path: str) -> bytes | None:
-    with suppress(OSError):  # gone, or closed to us since the scan
+    with suppress(OSError):  # gone, or closed to us, since the scan
         return _acl(tree.fd(path)) or acl_over_nfs(tree.fd(path))
     return None
 
 
 def _acl(directory_fd: int) -> bytes | None:
-    with suppress(OSError):  # it has none, or its file system knows none
+    with suppress(OSError):  # it has none, or its file system has none
         return os.getxattr(directory_fd, ACCESS_ACL)
     return None
 

@@ -1,1 +1,1 @@
-"""What is known of a data set afterwards: its manifest, its record, its digest."""
+"""What is kept about a data set: its manifest, its record, its digest."""

@@ -1,4 +1,4 @@
-"""A manifest that lost lines: what it lacks looks like others' files, and is none of theirs."""
+"""A manifest that has lost lines: entries that it lacks look like others' files, but are not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOBODY_KNOWS = "without the manifest nobody knows which of its entries are hostp
 class DamagedManifest(Refused):
     """Not all that was staged is on record.
 
-    ``found`` says so as part of a sentence, ``anew`` what helps where no command was refused.
+    ``found`` says so as part of a sentence, ``anew`` what helps if no command was refused.
     """
 
     def __init__(self, record: Record, on_record: int) -> None:
@@ -34,9 +34,9 @@ class DamagedManifest(Refused):
 
 
 def has_lost(record: Record, on_record: int) -> bool:
-    """Whether a manifest with so many entries lacks some of what was staged.
+    """Whether a manifest with this many entries lacks some of what was staged.
 
-    That of an update that was cut short may be the new one, with the record still the old one.
+    After an interrupted update the manifest may be new already, and the record still the old one.
     """
     return record.phase == "staged" and on_record < record.entries
 
@@ -46,8 +46,8 @@ def damage(
 ) -> DamagedManifest | None:
     """Return what is wrong with a manifest by which ``strangers`` on the target are not ours.
 
-    It has been read where they lie. Without any, what it lacks is not on the target either, and a
-    run brings it right.
+    Its lines for the places of the strangers have been read by now. If there are none, then what it
+    lacks is not on the target either, and a run repairs it.
     """
     if record is None or not strangers:
         return None

@@ -27,7 +27,7 @@ def entry_term(kind: str, path: str, content: str | None) -> int:
 
 
 def terms_below(directory: str) -> Callable[[str, str, str], int]:
-    """Return ``entry_term`` for the entries of one directory, by (kind, name, content); faster."""
+    """Return a faster ``entry_term`` for one directory's entries, by (kind, name, content)."""
     base = f"{directory}/" if directory else ""
     hashed = xxhash.xxh3_128_intdigest
 
@@ -43,12 +43,12 @@ def add(total: int, term: int) -> int:
 
 
 def subtract(total: int, term: int) -> int:
-    """Take a term out of a sum again."""
+    """Subtract a term from a sum."""
     return (total - term) % _MODULUS
 
 
 def packed(total: int) -> bytes:
-    """Return a sum of terms, also a plain one, as it travels between processes: in 16 bytes."""
+    """Return a sum of terms in the form sent between processes: 16 bytes."""
     return (total % _MODULUS).to_bytes(16, "big")
 
 

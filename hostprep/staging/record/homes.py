@@ -1,8 +1,8 @@
-"""In which of a user's directories the record of a data set lies: this machine's, or that of all.
+"""Which of a user's directories has a data set's record: this machine's, or that of all machines.
 
-Several machines may share a home, and one's memory or disk is not another's. What lies on a server
-is the same for all of them, and so is its record. Root's records are the machine's own, and whoever
-moved theirs has chosen.
+Several machines may share a home, but not their memory or disks. What is on a server is the same
+for all of them, and so is its record. Root's records belong to the machine, and whoever has moved
+their state directory has made a choice.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _FUSE_SERVERS = frozenset(
 
 
 def home_for(target: str) -> Path:
-    """Return the state directory for the record of a data set that is staged to ``target`` anew."""
+    """Return the state directory for the record of a new data set that is staged to ``target``."""
     here = host_state_dir()
     return here if here is not None and shared_home(target) is not None else state_dir()
 
 
 def own_homes() -> tuple[Path, ...]:
-    """Return the user's state directories in which a record may be: this machine's first."""
+    """Return the user's state directories that may have records, this machine's first."""
     here = host_state_dir()
     return (state_dir(),) if here is None else (here, state_dir())
 
 
 def is_for_all(home: Path) -> bool:
-    """Whether all machines that share a home have the records in the state directory ``home``."""
+    """Whether records in the state directory ``home`` are for all machines that share the home."""
     return home != host_state_dir()
 
 
 def shared_home(target: str) -> Mount | None:
-    """Return what the records are on where others may have them, but not what is at ``target``.
+    """Return the mount of the records if other machines may have them, but not the data set.
 
-    None where no other machine can have them, or has the data set as well.
+    None if no other machine can have the records, or if it has the data set as well.
     """
     if host_state_dir() is None:
         return None
@@ -49,7 +49,7 @@ def shared_home(target: str) -> Mount | None:
     place = mount_containing(followed(os.path.dirname(target)), mounts)
     if home is None or place is None or is_remote(place):
         return None
-    served_by_program = home.fstype.startswith("fuse")  # which may be a disk, encrypted
+    served_by_program = home.fstype.startswith("fuse")  # this may also be an encrypted local disk
     if not is_remote(home) or (served_by_program and home.fstype not in _FUSE_SERVERS):
         return None
     return home

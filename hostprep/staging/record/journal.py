@@ -1,4 +1,4 @@
-"""The journal of a run: what is copied and verified, beside the copies themselves."""
+"""The journal of a run: what is copied and verified, kept next to the copies themselves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hostprep.staging.record.manifest import join_line
 
 
 class Journal:
-    """What one process has copied and verified, a line of JSON a batch, in the private directory.
+    """What one process has copied and verified, a line of JSON per batch, in the private directory.
 
     A line is written by one call, so a killed worker leaves at most one torn line, which readers
-    leave out. Its file is made for the first: where it cannot be, a task fails that can say so.
+    ignore. The file is made when the first line is written: if that fails, a task can report it.
     """
 
     def __init__(self, directory_fd: int) -> None:
@@ -29,7 +29,7 @@ class Journal:
             self._fd = None
 
     def write(self, done: list[tuple[str, list[str]]]) -> None:
-        """Append what was done: (directory, encoded records) each."""
+        """Append what was done, as (directory, encoded records)."""
         data = b"".join(join_line(directory, records) for directory, records in done if records)
         while data:
             data = data[os.write(self._file(), data) :]

@@ -1,4 +1,4 @@
-"""What is on record of a directory, or of a part of it, where an update may have been cut short."""
+"""The records of a directory, or of part of it, after an update that may have been interrupted."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hostprep.staging.model import Entry, Recorded
 
 
 class Known(NamedTuple):
-    """Records in their order: from ``before`` an update that was cut short, and what it added.
+    """Records in their order: from ``before`` an interrupted update, and those ``since`` then.
 
-    A name may be in several, of which the later counts.
+    A name may have several, of which the latest counts.
     """
 
     before: list[Recorded]
     since: list[Recorded]
 
     def records(self, here: Mapping[str, Entry] | None = None) -> dict[str, Recorded]:
-        """Return what is recorded by name; of two records the later one counts.
+        """Return the records by name; of several, the latest counts.
 
-        With ``here``, the entries that lie there, a record that matches its entry comes first: an
-        update that was cut short has on record what it was yet to replace, and by what.
+        With ``here``, the entries that are there, a record that matches its entry takes precedence:
+        an interrupted update has on record both what it was to replace, and by what.
         """
         found: dict[str, Recorded] = {}
         for record in self._all():
@@ -43,9 +43,9 @@ class Known(NamedTuple):
         return found
 
     def promised(self) -> set[str]:
-        """Return the names that an update was to add, and that was cut short.
+        """Return the names that an interrupted update was to add.
 
-        Nothing of ours was there before, and nothing may have been put there.
+        Nothing of ours was there before, and perhaps nothing was put there.
         """
         if not self.since:
             return set()
@@ -56,11 +56,11 @@ class Known(NamedTuple):
 
 
 def _speaks_of(there: Entry, earlier: Recorded, later: Recorded) -> Recorded:
-    """Return which of two records is of what is there.
+    """Return which of two records describes what is there.
 
-    Where an update was to change no more than mode or owner, these tell, as far as the target keeps
-    them. Where size, time, mode and owner are the same, the content may be that of either: it is
-    unknown then, as if it had been staged without verification.
+    If an update was to change only mode or owner, these decide, as far as the target keeps them. If
+    size, time, mode and owner are the same, the content may be either: it is unknown then, as if it
+    had been staged without verification.
     """
     if not (earlier.present_as(there) and later.present_as(there)):
         return later if later.present_as(there) or not earlier.present_as(there) else earlier

@@ -52,9 +52,9 @@ def encode_record(
     content: str | None,
     group: str = "",
 ) -> str:
-    """Return the JSON of a ``model.Recorded``; without json's encoder, which takes twice as long.
+    """Return the JSON of a ``model.Recorded``, in half of the time that json's encoder takes.
 
-    Every file of a data set passes here.
+    This runs once for each file of a data set.
     """
     known = "null" if content is None else _quoted(content)
     tail = f",{_quoted(group)}" if group else ""
@@ -81,15 +81,15 @@ class ManifestIndex:
     """Where in manifest or journal files the lines of each directory are.
 
     Only directories and offsets are held in memory; a directory's records are read when asked for.
-    A torn or foreign line is left out: the entries it was for count as not recorded. So is what is
-    no file in the place of one.
+    Torn or foreign lines are ignored: their entries count as not recorded. So is anything that is
+    not a regular file.
     """
 
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._files: list[IO[bytes]] = []
         self._lines: dict[str, list[tuple[int, int, int]]] = {}
-        self._extended: tuple[int, int] | None = None  # where: file and offset
-        # How many records the lines have that failed to be read, by file and offset.
+        self._extended: tuple[int, int] | None = None  # file and offset of the update
+        # The number of records in lines that could not be read, by file and offset.
         self._unreadable: dict[tuple[int, int], int] = {}
         decoder = json.JSONDecoder()
         for path in paths:
@@ -106,7 +106,7 @@ class ManifestIndex:
                     self._extended = number, offset
                 if line.endswith(b"]]\n"):
                     with suppress(ValueError):
-                        # Only the directory's name is decoded here, at the line's start.
+                        # Decode only the directory's name, at the beginning of the line.
                         directory, _ = decoder.raw_decode(line.decode("ascii"), 1)
                         self._lines.setdefault(directory, []).append((number, offset, len(line)))
 
@@ -128,7 +128,7 @@ class ManifestIndex:
         return self.known(directory).records()
 
     def by_names(self, directory: str, parts: int) -> Iterator[Known]:
-        """Yield what is recorded in ``directory`` in so many ``parts`` by names, see ``parted``."""
+        """Yield the records of ``directory`` in so many ``parts`` by names, see ``parted``."""
         if parts == 1:
             yield self.known(directory)
             return
@@ -137,7 +137,7 @@ class ManifestIndex:
             yield _known((item[-1], Recorded._make(item[:-1])) for item in part)
 
     def of(self, directory: str, names: Sequence[str]) -> Iterator[tuple[Sequence[str], Known]]:
-        """Yield ``names``, very many of them in parts, with what is recorded of them.
+        """Yield ``names``, in parts if there are very many, with the records of them.
 
         Records of other names may be among these.
         """
@@ -152,14 +152,15 @@ class ManifestIndex:
         yield from zip(asked, self.by_names(directory, parts), strict=True)
 
     def entries(self, directory: str) -> int:
-        """Return about how many entries of ``directory`` are on record; nothing is read for it."""
+        """Return about how many entries of ``directory`` are recorded, without reading them."""
         return sum(length for *_, length in self._lines.get(directory, ())) // _RECORD_BYTES
 
     def parts(self, directory: str, begin: float = 0) -> Iterator[dict[str, Recorded]]:
-        """Yield what is recorded in ``directory``, of a large one a part after the other.
+        """Yield the records of ``directory``, a large one part by part.
 
-        The first part is that at ``begin``, a share of all from 0 to below 1. Where an update was
-        cut short there is one part: an entry may be in several lines, of which the later counts.
+        The first part is the one at ``begin``, a share of all from 0 to below 1. After an
+        interrupted update there is only one part: an entry may be in several lines, of which the
+        latest counts.
         """
         lines = self._lines.get(directory, [])
         if self.promises or sum(length for *_, length in lines) <= _PART_BYTES:
@@ -178,20 +179,20 @@ class ManifestIndex:
             yield {record.name: record for _, record in self._read_lines(part)}
 
     def lines(self, directory: str) -> Iterator[bytes]:
-        """Yield the lines of ``directory`` as they are."""
+        """Yield the lines of ``directory`` unchanged."""
         for number, offset, length in self._lines.get(directory, ()):
             yield _pread(self._files[number].fileno(), length, offset)
 
     @property
     def promises(self) -> bool:
-        """Whether an update that was cut short has put down what it was to do."""
+        """Whether an interrupted update has recorded what it was to do."""
         return self._extended is not None
 
     def count(self) -> int:
-        """Return how many entries are on record, without those of lines that failed to be read.
+        """Return how many entries are recorded, without those of lines that could not be read.
 
-        No line is decoded for that. Records are counted by what stands between two of them, which
-        no name can hold: in it a quotation mark has a backslash before it.
+        No line is decoded for this. It counts the separators between records, which no name can
+        contain, because a quotation mark in a name has a backslash before it.
         """
         counted = (records_in(line) for directory in self._lines for line in self.lines(directory))
         return sum(counted) - sum(self._unreadable.values())
@@ -200,7 +201,7 @@ class ManifestIndex:
         return len(self._lines)
 
     def _read(self, directory: str) -> Iterator[tuple[bool, Recorded]]:
-        """Yield what is recorded in ``directory``, before it whether it is ``Known.since``."""
+        """Yield the records of ``directory``, each after whether it is ``Known.since``."""
         return self._read_lines(self._lines.get(directory, ()))
 
     def _read_lines(self, lines: Iterable[tuple[int, int, int]]) -> Iterator[tuple[bool, Recorded]]:
@@ -225,9 +226,9 @@ def _known(read: Iterable[tuple[bool, Recorded]]) -> Known:
 
 
 def _check_kinds(records: list[Recorded]) -> None:
-    """Raise ``TypeError`` where a field is of another kind, as damage can leave it within JSON.
+    """Raise ``TypeError`` if a field is of the wrong type, as damage can leave it in valid JSON.
 
-    By columns, which takes a tenth of the time of decoding them.
+    Checking by columns takes a tenth of the time of decoding.
     """
     if not records:
         return
@@ -244,7 +245,7 @@ def _check_kinds(records: list[Recorded]) -> None:
 def _lines_of(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that begin as ours do, and empty ones, each with its offset.
 
-    Of others, as of the zeros that a power cut may leave, nothing is held, however long they are.
+    Nothing is kept of others, however long they are, such as zeros that a power cut has left.
     """
     offset = 0
     while part := file.readline(_PART_BYTES):
@@ -264,7 +265,7 @@ def records_in(line: bytes) -> int:
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:
-    """Read all of a line: of 2 GiB and more, and from some file systems, a call gives a part."""
+    """Read a whole line: from 2 GiB on, and on some file systems, one call returns a part."""
     data = os.pread(descriptor, length, offset)
     while len(data) < length:
         more = os.pread(descriptor, length - len(data), offset + len(data))
@@ -279,7 +280,7 @@ def write_manifest(
 ) -> None:
     """Write a manifest from encoded lines so that a reader sees the old or the new one.
 
-    ``readers`` are those of root's.
+    ``readers`` apply to root's records.
     """
     record_folder.mkdir(parents=True, exist_ok=True)
     mode, gid, uid = as_kept(record_folder, readers)
@@ -288,9 +289,9 @@ def write_manifest(
 
 
 def _open_to_append(path: str, flags: int, mode: int) -> int:
-    """Open a manifest, or make one; raise ``OSError`` for what is none in its place.
+    """Open or create a manifest; raise ``OSError`` if it is not a regular file.
 
-    A plain open would wait for somebody to read from a pipe, for ever.
+    Opening a pipe normally would wait for a reader for ever.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, mode)
     if not S_ISREG(os.fstat(descriptor).st_mode):
@@ -300,9 +301,10 @@ def _open_to_append(path: str, flags: int, mode: int) -> int:
 
 
 def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
-    """Add encoded lines to a manifest; of two records of an entry the later one counts.
+    """Add encoded lines to a manifest; of two records of an entry, the later one counts.
 
-    Root's is root's alone from then on: what is added may be in folders that are closed by now.
+    Root's manifest can then be read by root only: what is added may be in folders that are now
+    closed.
     """
     path = manifest_path(record_folder)
     mode = as_kept(record_folder, ROOT).mode
@@ -311,21 +313,21 @@ def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: boo
             _close(path, durable=durable)
         opener = partial(_open_to_append, mode=mode)
         with open(path, "ab", buffering=1024 * 1024, opener=opener) as file:
-            file.write(b"\n")  # ends what a killed run may have left of a line
+            file.write(b"\n")  # ends a line that a killed run may have left incomplete
             for part in parts:
                 file.write(part)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
     except OSError as error:
-        error.filename = error.filename or str(path)  # which a full disk does not tell
+        error.filename = error.filename or str(path)  # the error of a full disk has none
         raise
 
 
 def _close(path: Path, *, durable: bool) -> None:
-    """Put a copy that is root's alone in the place of a manifest that others may read.
+    """Replace a manifest that others may read by a copy that only root can read.
 
-    Whoever has that one open reads on in it, and not what is added.
+    Anybody who has the old one open can read that, but not what is added.
     """
     try:
         status = os.stat(path)

@@ -1,10 +1,10 @@
-"""Who may read the names of entries that are on record: root's are for all users, but for these.
+"""Who may read the names of entries on record: root's are for all users, with exceptions.
 
-Any user asks whether a data set is there and whole. But a folder may be closed to some, and what
-tells of what is in it must be closed to them too. So the files with names are root's alone while a
-run is at work or was cut short, when nobody else needs them, and from its end on they are for those
-who may list every folder with something in it: all, a group, or the user who owns what is closed.
-A user's own records are as the umask has them.
+Any user may ask whether a data set is there and complete. But a folder may be closed to some users,
+and so must be everything that shows its contents. Therefore files with names can be read by root
+only while a run is at work or was interrupted, when nobody else needs them. After the run they are
+for those who may list every non-empty folder: everybody, a group, or the user who owns the closed
+folders. A user's own records are as the umask has them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hostprep.system.trees import FILE_FLAGS
 
 
 class Readers(NamedTuple):
-    """Who may read a file of root's: its ``mode``, its group where that matters, and a user.
+    """Who may read a file of root's: by its ``mode``, by its group if that matters, and one user.
 
-    ``uid`` is one who may read it beside those, by an ACL.
+    ``uid`` is a user who may also read it, by an ACL.
     """
 
     mode: int
@@ -35,16 +35,16 @@ class Readers(NamedTuple):
 
 ALL = Readers(0o644)
 ROOT = Readers(0o600)
-# How a user's own files are made; the umask takes from it.
+# The mode of a user's own files, before the umask.
 _AS_EVER = Readers(0o666)
-# Root needs no leave, and an owner whom a container does not know has the id of nobody there.
+# Root needs no permission; owners that a container does not know have the id of nobody there.
 _NO_USERS = (0, 65534)
 LIST = 0o5
 PASS = 0o1
 
 
 def who_may(bits: int, mode: int, uid: int, gid: int) -> Readers:
-    """Return who may do what ``bits`` say with a folder of a user and a group."""
+    """Return who has the rights ``bits`` on a folder with this mode, user and group."""
     group = mode >> 3 & bits == bits
     if group and mode & bits == bits:
         return ALL
@@ -53,10 +53,10 @@ def who_may(bits: int, mode: int, uid: int, gid: int) -> Readers:
 
 
 def who_may_here(bits: int, place: str | int) -> Readers:
-    """Return the same of a folder that is there, by its path or open.
+    """Return the same for an existing folder, by its path or descriptor.
 
-    An ACL may say less than its mode, but for the owner, who alone counts then. Raises ``OSError``
-    where it is not.
+    With an ACL, only the owner counts, because others may have less than the mode says. Raises
+    ``OSError`` if the folder does not exist.
     """
     status = os.stat(place)
     mode = status.st_mode & 0o700 if has_acl(place) else status.st_mode
@@ -64,7 +64,7 @@ def who_may_here(bits: int, place: str | int) -> Readers:
 
 
 def common(some: Readers, others: Readers) -> Readers:
-    """Return who is among both."""
+    """Return those who are in both."""
     if ALL in (some, others):
         return some if others == ALL else others
     return _closed(
@@ -77,23 +77,23 @@ def _closed(gid: int | None, uid: int | None) -> Readers:
 
 
 def as_kept(record_folder: Path, wanted: Readers) -> Readers:
-    """Return how a file with names is made: for ``wanted``, where the records are root's."""
+    """Return the readers of a file with names: ``wanted``, if the records are root's."""
     return wanted if are_roots(record_folder) else _AS_EVER
 
 
 def are_roots(record_folder: Path) -> bool:
-    """Whether the records that a folder is of are root's own, and not a user's by ``sudo``."""
+    """Whether the records around a folder are root's own, and not a user's by ``sudo``."""
     return os.geteuid() == 0 and os.stat(record_folder.parents[1]).st_uid == 0
 
 
 def readers_of(path: Path) -> Readers:
-    """Return who may read a file; nobody but root, where it is not there."""
+    """Return who may read a file; only root if it does not exist."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
         return ROOT
     mode = stat.S_IMODE(status.st_mode) & 0o666
-    if mode == 0o640 and (known := _known_acl(path)):  # of which the mask is the group's bits
+    if mode == 0o640 and (known := _known_acl(path)):  # its group bits are the ACL's mask
         uid, group = known
         return _closed(status.st_gid if group else None, uid)
     return Readers(mode, status.st_gid if mode & 0o044 == 0o040 else None)
@@ -107,10 +107,10 @@ def _known_acl(path: Path) -> tuple[int, bool] | None:
 
 
 def let_read(path: Path, readers: Readers) -> None:
-    """Give a file that is there to other readers."""
+    """Make an existing file readable for other readers."""
     with closing_fd(os.open(path, FILE_FLAGS)) as descriptor:
         mode, gid, uid = readers
         os.fchmod(descriptor, mode if gid is None else ROOT.mode)
-        with suppress(OSError):  # there was none, or there can be none
+        with suppress(OSError):  # it had none, or cannot have any
             os.removexattr(descriptor, ACCESS_ACL)
         give_to(descriptor, mode, gid, uid)

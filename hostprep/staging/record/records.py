@@ -1,8 +1,8 @@
 """The record of a data set: what was staged, from where, to where, and how far a run has come.
 
-``STATE/datasets/ID/dataset.json`` holds it, for all to read; the manifest lies beside it (see
-``manifest``), and the names of what was left out (see ``skipped``). Which STATE that is,
-``homes`` has.
+``STATE/datasets/ID/dataset.json`` holds it and is readable for all; the manifest is next to it (see
+``manifest``), and so are the names of what was left out (see ``skipped``). ``homes`` decides which
+directory STATE is.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ class Record:
     """A staged data set. Times are seconds since the epoch; sizes are bytes.
 
     ``phase`` is ``copying`` before the first publication, ``publishing`` around its rename,
-    ``updating`` while an update replaces files, ``removing`` from the begin of an unstaging, and
-    ``staged`` otherwise. ``left`` entries stayed of one that was removed to its end, since they
-    were not as staged; None before. ``volume`` is the
-    path of the tmpfs volume it lives in, None for one staged to a directory. ``submounts`` are
-    where in the source file systems were mounted. ``needed_*`` is what the copies of a
-    run take in the end, in bytes and inodes, from before the first of them to their publication.
-    ``failure`` is what ended the last run, where that failed, without names, which are not for all
-    to read. ``verified_at`` of None: it was staged without verification. ``target_mount`` is where
-    the file system is mounted that it lies on; None in records of versions that did not note it.
-    ``target_place`` is which file system that is, and where in it the copies lie; None in a volume,
-    where it cannot be told, and in records of versions that did not note it.
+    ``updating`` while an update replaces files, ``removing`` once an unstaging has begun, and
+    ``staged`` otherwise. ``left`` is how many entries a complete unstaging left in place because
+    they were not as staged; None before that. ``volume`` is the path of the tmpfs volume that
+    contains it, None if it was staged to a directory. ``submounts`` are the mount points that were
+    inside the source. ``needed_*`` is what a run's copies take in the end, in bytes and inodes, set
+    from before the first copy until publication. ``failure`` is what ended the last run if it
+    failed, without names, because everybody can read the record. ``verified_at`` is None if it was
+    staged without verification. ``target_mount`` is the mount point of the target's file system,
+    and ``target_place`` which file system that is and the path of the copies in it; both are None
+    in records of versions that did not have them, the latter also in a volume and if it is unknown.
     """
 
     name: str
@@ -84,7 +83,7 @@ class Record:
 
     @property
     def lock(self) -> str:
-        """The name of the lock that all who change the data set share."""
+        """The name of the lock that is shared by all who change the data set."""
         return lock_name(self.name, self.target, folder_of(self).parents[1])
 
 
@@ -94,26 +93,26 @@ def record_id(name: str, target: str) -> str:
 
 
 def lock_name(name: str, target: str, home: Path | None = None) -> str:
-    """Return the name of the lock that runs for the same target share.
+    """Return the name of the lock that is shared by all runs for the same target.
 
-    ``home`` is the state directory that has the record, None for one's own. Where a home is shared
-    the locks are, and another machine's own target is not the same one.
+    ``home`` is the state directory that has the record, None for one's own. If a home is shared, so
+    are the locks, but another machine's own target is a different one.
     """
     home = home or _home(name, target)
     return "stage-" + record_id(name, target if is_for_all(home) else f"{target}\0{home.name}")
 
 
 def folder_of(record: Record) -> Path:
-    """Return where a record was found: one's own state directory, or the machine's."""
+    """Return where a record was found: in one's own state directory, or the machine's."""
     for state in readable_state_dirs():
         path = state / "datasets" / record.id
-        if (path / _RECORD).is_file():  # a run without room for one leaves an empty folder
+        if (path / _RECORD).is_file():  # a run without room for its record leaves an empty folder
             return path
     return folder(record.name, record.target)
 
 
 def manifest_of(record: Record) -> ManifestIndex:
-    """Open the manifest beside a record, where that was found."""
+    """Open the manifest next to a record, where the record was found."""
     try:
         return ManifestIndex([manifest_path(folder_of(record))])
     except PermissionError:
@@ -121,7 +120,7 @@ def manifest_of(record: Record) -> ManifestIndex:
 
 
 class ClosedManifest(HostprepError):
-    """Which entries a data set has is on record, and not for this user to know.
+    """The entries of a data set are on record, but this user may not know them.
 
     ``found`` says so as part of a sentence.
     """
@@ -137,8 +136,8 @@ class ClosedManifest(HostprepError):
 def is_roots(record: Record) -> bool:
     """Whether only root can change the data set: the record is the machine's, or the copies root's.
 
-    Who may not change the record can neither tell it what became of the data set, nor share its
-    lock. Copies of a user's own are root's after a run by ``sudo`` with that user's records.
+    A user who may not change the record can neither update it nor share its lock. Copies of a user
+    can be root's after a run by ``sudo`` with that user's records.
     """
     if folder_of(record) != folder(record.name, record.target):
         return True
@@ -147,12 +146,12 @@ def is_roots(record: Record) -> bool:
     try:
         owner = os.lstat(record.target).st_uid
     except OSError:
-        return False  # they are not there, or whoever needs them tells of the reason
+        return False  # they do not exist, or whoever needs them reports the error
     return owner == 0 and not may_access(record.target, os.W_OK)
 
 
 def check_own(record: Record, otherwise: str = "") -> None:
-    """Raise ``HostprepError`` where only root can change it; ``otherwise`` ends the hint."""
+    """Raise ``HostprepError`` if only root can change it; ``otherwise`` ends the hint."""
     if is_roots(record):
         raise HostprepError(
             f"{record.target} was staged by root; nothing was changed.",
@@ -161,10 +160,10 @@ def check_own(record: Record, otherwise: str = "") -> None:
 
 
 def check_forgettable(record: Record) -> None:
-    """Raise ``Refused``, before anything is removed, where the record could not be.
+    """Raise ``Refused``, before anything is removed, if the record could not be removed.
 
-    Not for a full disk, which must not keep the files of the data set: it does not keep the record
-    from being removed either.
+    A full disk is no reason: it does not prevent the record's removal, and must not prevent that of
+    the files either.
     """
     home = folder(record.name, record.target)
     code = new_file_obstacle(home)
@@ -177,26 +176,26 @@ def check_forgettable(record: Record) -> None:
 
 
 def folder(name: str, target: str) -> Path:
-    """Return where the record of a data set lives, whether it exists or not."""
+    """Return where the record of a data set is kept, whether it exists or not."""
     return _home(name, target) / "datasets" / record_id(name, target)
 
 
 def is_shared(name: str, target: str) -> bool:
-    """Whether the record is one that all machines with this home have."""
+    """Whether the record is shared by all machines with this home."""
     return is_for_all(_home(name, target))
 
 
 def other_hosts(name: str, target: str) -> tuple[Path, ...]:
-    """Return where machines of other names, with this home, have a record of such a data set."""
+    """Return where machines with other names, but this home, have a record of such a data set."""
     here, place = folder(name, target), Path("datasets", record_id(name, target))
     found = (each / place for each in sorted(state_dir().glob("on-*")))
     return tuple(each for each in found if each != here and (each / _RECORD).is_file())
 
 
 def _home(name: str, target: str) -> Path:
-    """Return the state directory that has the record of one's own, or that would have a new one.
+    """Return the state directory that has one's own record, or would have a new one.
 
-    Where there is one already it stays: versions that did not tell machines apart left some.
+    An existing record stays where it is: versions that did not distinguish machines left some.
     """
     place = Path("datasets", record_id(name, target), _RECORD)
     found = (home for home in own_homes() if (home / place).is_file())
@@ -214,9 +213,9 @@ def save_record(record: Record, *, durable: bool) -> None:
 
 
 def load_record(name: str, target: str) -> Record | None:
-    """Return the record of the data set at ``target``, None where there is none.
+    """Return the record of the data set at ``target``, None if there is none.
 
-    One's own comes before the machine's, which an ordinary user may only plan with.
+    One's own takes precedence over the machine's, with which ordinary users can only plan.
     """
     for state in readable_state_dirs():
         record = _load(state / "datasets" / record_id(name, target) / _RECORD)
@@ -231,7 +230,7 @@ def all_records() -> tuple[Record, ...]:
 
 
 def staged_in(directory: str) -> tuple[str, ...]:
-    """Return the targets of the data sets that lie in a directory, and not deeper."""
+    """Return the targets of the data sets that are directly in a directory."""
     targets = (record.target for record in all_records() if record.phase != "copying")
     return tuple(
         target
@@ -257,9 +256,9 @@ def check_record(word: str, path: str) -> None:
 def forget(record: Record, done: str = "nothing was changed") -> None:
     """Remove the record and its manifest: the data set is gone.
 
-    Raises ``HostprepError`` if that fails; ``done`` says what was changed by then. The record goes
-    after all else, so that a run that is killed here is known of, and the next one goes on. Its
-    empty folder is in nobody's way.
+    Raises ``HostprepError`` if that fails; ``done`` says what was changed by then. The record is
+    removed last, so that a run that is killed here remains known and the next one continues. Its
+    empty folder does no harm.
     """
     home = folder(record.name, record.target)
     try:
@@ -285,7 +284,7 @@ def _record_files() -> Iterator[Path]:
 def _load(path: Path) -> Record | None:
     try:
         content = read_kept(path)
-        if not content:  # what a power cut may leave of a record that was not flushed
+        if not content:  # a power cut can leave this of an unflushed record
             return None
         fields: Any = parse_kept(content)
         if not isinstance(fields, dict):
@@ -299,7 +298,7 @@ def _load(path: Path) -> Record | None:
 
 
 def _parse(path: Path, fields: dict[str, Any]) -> Record:
-    """Raises ``TypeError`` or ``ValueError`` where something is missing or of another kind."""
+    """Raises ``TypeError`` or ``ValueError`` if something is missing or of the wrong type."""
     if fields.get("format") != FORMAT:
         raise HostprepError(
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",
@@ -307,6 +306,6 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
         )
     kept = {**fields, "skipped": (), "submounts": tuple(fields.get("submounts", ()))}
     record = made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))
-    # Each kind of them is looked at there; once more each of what may be millions takes long.
+    # `without_names` checks each kind of entry once; checking millions one by one takes long.
     skipped = with_names(path.parent, without_names(fields.get("skipped", ())))
     return dataclasses.replace(record, skipped=skipped)

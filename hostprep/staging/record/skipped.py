@@ -1,10 +1,10 @@
-"""What of a source was left out, by name: beside the record, for the readers of the manifest.
+"""The names of what was left out of a data set, next to the record, for the manifest's readers.
 
-The record itself, which all may read, tells how many entries that are, and what mends it.
+The record itself, which everybody can read, says how many entries there are, and the remedy.
 
-Without their names most of those are the same. A source may have millions, each of them 74 bytes of
-a record that has to stay readable: so very many are told as one of each kind, with how often it
-comes as ``times``. Versions before that read one of each, and take no names for those.
+Without their names most of these are equal. A source may have millions, each of which would take 74
+bytes of a record that has to stay readable. So if there are very many, one of each kind is stored,
+with its number as ``times``. Earlier versions read one of each, and have no names for those.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from hostprep.staging.record.readers import ROOT, as_kept, readers_of
 from hostprep.system.kept import made_of, parse_kept, read_kept
 from hostprep.system.own_files import write_atomically
 
-# In the place of a name that is not for all.
+# Replaces a name that is not for everybody.
 NAMELESS = "?"
-# So many the record has one by one, as all versions read them.
+# Up to this many are stored one by one, as all versions read them.
 _MOST_SINGLE = 10_000
-# More than a run has memory for, whatever a damaged record says.
+# More than a run could have in memory; a record that says so is damaged.
 _MOST = 100_000_000
 
 
@@ -40,7 +40,7 @@ def skipped_path(record_folder: Path) -> Path:
 def keep_skipped(
     record_folder: Path, skipped: Sequence[Skipped], *, durable: bool, done: bool
 ) -> None:
-    """Write down what was left out; of root's nobody else reads it before the run is ``done``."""
+    """Record what was left out; only root can read root's file until the run is ``done``."""
     path = skipped_path(record_folder)
     if not skipped:
         path.unlink(missing_ok=True)
@@ -52,15 +52,15 @@ def keep_skipped(
 
 
 def nameless(item: Skipped) -> Skipped:
-    """Return what all may know of it: its reason only where that tells what helps, and no name."""
+    """Return what everybody may know of it: no name, and the reason only if it has a remedy."""
     reason = ""
-    if item.cure:  # of a hard link the reason names another
+    if item.cure:  # a hard link's reason names another path
         reason = item.reason.partition(" (to ")[0].partition(ITS_HARD_LINK)[0]
     return replace(item, path=NAMELESS, reason=reason)
 
 
 def fields_of(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
-    """Return what the record has of them, for ``without_names``; few kinds of many entries."""
+    """Return the record's form of them, for ``without_names``: many entries as a few kinds."""
     items = [nameless(item) for item in skipped]
     if len(items) <= _MOST_SINGLE:
         return [asdict(item) for item in items]
@@ -68,9 +68,9 @@ def fields_of(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
 
 
 def without_names(fields: Any) -> tuple[Skipped, ...]:
-    """Return what was left out, as the record has it.
+    """Return what was left out, according to the record.
 
-    Raises ``TypeError`` where something is missing or of another kind.
+    Raises ``TypeError`` if something is missing or of the wrong type.
     """
     items = [made_of(Skipped, each) for each in fields]
     times = [each.get("times", 1) for each in fields]
@@ -80,9 +80,9 @@ def without_names(fields: Any) -> tuple[Skipped, ...]:
 
 
 def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipped, ...]:
-    """Return what was left out with its names, where this user may read them.
+    """Return what was left out with its names, if this user may read them.
 
-    As it is where it has them, as in records of earlier versions.
+    Unchanged if it already has them, as in records of earlier versions.
     """
     if all(item.path != NAMELESS for item in skipped):
         return skipped
@@ -91,7 +91,7 @@ def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipp
         named = tuple(made_of(Skipped, item) for item in items)
     except (OSError, ValueError, TypeError):
         return skipped
-    if len(named) != len(skipped):  # as of a damaged count, which may be of very many
+    if len(named) != len(skipped):  # the count is damaged, and may be huge
         return skipped
-    # In whatever order: a record that has one of each kind does not tell it.
+    # In any order: a record with one of each kind has no order of its own.
     return named if Counter(map(nameless, named)) == Counter(skipped) else skipped

@@ -1,1 +1,1 @@
-"""The source: what there is in it, how it answers, and by how many it is best read."""
+"""The source: its contents, how it answers, and how many readers suit it best."""

@@ -1,4 +1,4 @@
-"""Opening the source of a run, and its name as that of a data set."""
+"""Opening the source of a run, and checking a data set's name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from hostprep.system.trees import DIRECTORY_FLAGS
 MISSING_HINT = (
     "is the path right, and its file system mounted? `findmnt --real` lists those that are"
 )
-# As of http://server/data, s3://bucket and server:/data.
+# As in http://server/data, s3://bucket and server:/data.
 _NO_FOLDER = re.compile(r"[^/]:/")
 _MOUNT_HINT = (
     "if that is a URL, or a folder of another machine: mount it (NFS, sshfs, rclone mount), and"
@@ -47,7 +47,7 @@ _MOUNT_HINT = (
 )
 
 _SMB = ("cifs", "smb3")
-# With one of these the modes that SMB shows are the server's; otherwise the mount makes them up.
+# With one of these options the modes on an SMB mount are the server's; otherwise they are made up.
 _MODES_OF_SERVER = ("cifsacl", "modefromsid", "posix", "unix")
 
 _FOLLOWING = DIRECTORY_FLAGS & ~os.O_NOFOLLOW
@@ -56,19 +56,19 @@ _ON_THE_WAY = DIRECTORY_FLAGS | os.O_PATH
 
 @contextmanager
 def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
-    """Open the source directory; ``path`` itself may be a symlink, since the user named it.
+    """Open the source directory; ``path`` itself may be a symlink, because the user named it.
 
-    One that is ``resolved`` has none: whoever may write above it could make one of a part of it
-    since, and have root copy what nobody else may look into under the name of the user's data.
+    A ``resolved`` path has none: otherwise, whoever may write above it could since have replaced
+    part of it by a symlink, and made root copy what nobody else may read as the user's data.
 
-    Raises ``UsageError`` where it is no directory, ``HostprepError`` where it cannot be opened, and
-    ``Refused`` for such a symlink, and where what is in it, or in a mount below it, is made up by
-    the kernel.
+    Raises ``UsageError`` if it is not a directory, ``HostprepError`` if it cannot be opened, and
+    ``Refused`` for such a symlink, or if the kernel makes up its contents or those of a mount below
+    it.
     """
     try:
         descriptor = _open_resolved(path) if resolved else os.open(path, _FOLLOWING)
         try:
-            os.fstat(descriptor)  # sshfs opens a folder that the server has no more
+            os.fstat(descriptor)  # sshfs opens even a folder that is gone from the server
         except OSError:
             os.close(descriptor)
             raise
@@ -108,9 +108,9 @@ def _open_resolved(path: str) -> int:
                 below = os.open(part, _ON_THE_WAY, dir_fd=above)
             except NotADirectoryError:
                 if stat.S_ISLNK(os.stat(part, dir_fd=above, follow_symlinks=False).st_mode):
-                    if leads_in_circle(path):  # which has no path without symlinks
+                    if leads_in_circle(path):  # such a path cannot be resolved
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
-                    # Nor has one whose symlink this user may not read, as /proc/1/root is.
+                    # Nor can one with a symlink that this user may not read, such as /proc/1/root.
                     os.readlink(part, dir_fd=above)
                     raise Refused(
                         f"{part!r} on the way to the source {path} is a symlink, and was none a"
@@ -126,10 +126,10 @@ def _open_resolved(path: str) -> int:
 
 
 def _check_is_data(descriptor: int, path: str) -> None:
-    """Raise ``Refused`` where files of the source are made up by the kernel as they are read.
+    """Raise ``Refused`` if the kernel makes up files of the source as they are read.
 
-    They have no size to copy by, some never end, and reading others has effects. And where all of
-    it is encrypted and locked.
+    Such files have no size to copy by, some never end, and reading others has side effects. Also
+    raises it if the whole source is encrypted and locked.
     """
     mounts = read_mounts()
     mount = mount_of(descriptor, mounts)
@@ -139,7 +139,7 @@ def _check_is_data(descriptor: int, path: str) -> None:
             " nothing was changed.",
             "name a directory of files on a disk or a share",
         )
-    if how := how_locked(descriptor):  # one that was staged before would be taken for exchanged
+    if how := how_locked(descriptor):  # it would look like a different source
         raise _locked(path, f"is {how}", unlocking(path))
     real = os.readlink(f"/proc/self/fd/{descriptor}")
     for mount in mounts:
@@ -159,9 +159,10 @@ def _locked(path: str, said: str, cure: str) -> Refused:
 
 
 def is_served(source: str, storage_class: StorageClass) -> bool:
-    """Whether a server or a program stands before a source, or before what is mounted in it.
+    """Whether a server or a program is behind a source, or behind something mounted in it.
 
-    That may cease to answer, and who waits for it cannot be interrupted: workers ask it.
+    Those may cease to answer, and a process that waits for them cannot be interrupted, so workers
+    ask them.
     """
     return storage_class in SERVED or any(
         is_remote(mount) and lies_in(mount.target, source) for mount in read_mounts()
@@ -169,9 +170,9 @@ def is_served(source: str, storage_class: StorageClass) -> bool:
 
 
 def admission_warning(source: str) -> str | None:
-    """Say where a server lets each user read what is theirs, and the copy everybody all of it.
+    """Warn if a server lets each user read only their own files, but the copy would not.
 
-    With ``multiuser`` an SMB server goes by who it is that reads, and the kernel looks at no mode.
+    With ``multiuser``, an SMB server checks which user reads, and the kernel ignores the modes.
     """
     mounts = read_mounts()
     below = mount_containing(source, mounts)
@@ -200,18 +201,18 @@ def _admits_all(mount: Mount) -> bool:
 
 
 def patience_for(source: str, observer: Observer) -> Callable[[float], None]:
-    """Return what is told how many seconds were waited for a source, and tells who keeps us."""
+    """Return a callback for the seconds waited for a source, which tells the user about it."""
     impatience = Impatience(source, observer.note)
 
     def waited(seconds: float) -> None:
         impatience.waited(seconds)
-        observer.progress(0, 0)  # nothing more: whose patience ends has to see that
+        observer.progress(0, 0)  # no progress: this lets an observer notice that nothing moves
 
     return waited
 
 
 def check_name(name: str) -> str:
-    """Return ``name`` if a data set may be called so, else raise ``UsageError``."""
+    """Return ``name`` if a data set may have this name, otherwise raise ``UsageError``."""
     problem = name_problem(name)
     if problem:
         raise UsageError(

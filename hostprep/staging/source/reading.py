@@ -1,9 +1,9 @@
-"""How a source is best read: by how many readers at once and in which order, and why.
+"""How best to read a source: with how many readers at once and in which order, and why.
 
-Facts: one arm wants one reader in the order of the disk, behind a server too; RAM wants as many
-processes as cores and no more; everything that answers late wants more requests in flight than
-cores (Little's law): by hints to the kernel where it takes them, which cost the least, else by more
-readers.
+Principles: a disk arm works best with one reader, in the order of the disk, also behind a server.
+RAM needs as many processes as cores and no more. Everything with slow answers needs more requests
+in flight than there are cores (Little's law): by hints to the kernel if it takes them, which is
+cheapest, otherwise by more readers.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from hostprep.staging.files.lookahead import WINDOW_BYTES, WINDOW_FILES
 from hostprep.staging.source.sampling import Sample
 from hostprep.units import format_bytes, format_count
 
-# What a core spends on a file beside waiting for it, measured on small files.
+# What a core spends on a file apart from waiting for it, measured on small files.
 _CPU_SECONDS_A_FILE = 60e-6
 _LEAST_COLD_READERS = 16
 _MOST_READERS = 64
-# Data of less than this share of the free memory may stay in the page cache.
+# Data smaller than this share of the free memory may stay in the page cache.
 _DROP_BEHIND_SHARE = 0.25
 _ALL_BUT_A_FEW = 0.8
-# A disk that answers a cold read faster than this does not move an arm (half a turn is 4 ms).
+# A disk that answers a cold read faster than this moves no arm (half a turn takes 4 ms).
 _ARM_SECONDS = 0.001
-# Side by side an arm does no more than one after the other; anything else gains.
+# An arm is no faster with parallel requests; anything else is, by at least this factor.
 _SERIAL_GAIN = 2.0
-# Where the kernel reads ahead for hints: a local disk, if only below a container's layers.
+# Where the kernel reads ahead for hints: local disks, even below a container's layers.
 _BLOCK = (
     StorageClass.ARM,
     StorageClass.SATA_FLASH,
@@ -35,9 +35,9 @@ _BLOCK = (
     StorageClass.VIRTUAL,
     StorageClass.OVERLAY,
 )
-# On average: more than a hint brings is read with larger pages, and so for less, by readers.
+# For larger files on average, larger reads by more readers cost less than hints do.
 _HINT_BYTES = 1024 * 1024
-# A file that was just listed is opened from memory in a few microseconds.
+# A file that was just listed can be opened from memory within microseconds.
 _PROMPT_SECONDS = 200e-6
 _HIDES_ITS_DISK = (
     StorageClass.VIRTUAL,
@@ -56,11 +56,11 @@ _ORDER_WORDS = {
 class Reading:
     """``processes`` x ``threads`` readers, in ``order`` (``listed``, ``physical`` or ``inode``).
 
-    ``adapts``: where more of them do not help, fewer go on. ``may_grow``: more are tried, since the
-    look at a few files may have missed what is not cached, or what a server does at once. A task
-    carries at least ``task_files`` files, of large ones fewer. ``look_ahead`` hints at files before
-    their turn. ``drop_behind`` drops what was read from the page cache, where the data would fill
-    it and take the memory that the tmpfs needs.
+    ``adapts``: use fewer if they are just as fast. ``may_grow``: try more, because the sample may
+    have missed files that are not cached, or how much a server does at once. A task has at least
+    ``task_files`` files, fewer large ones. ``look_ahead`` gives the kernel hints about files before
+    their turn. ``drop_behind`` drops what was read from the page cache if the data would fill it
+    and take the memory that the tmpfs needs.
     """
 
     processes: int
@@ -80,9 +80,9 @@ class Reading:
 
     @property
     def lookers(self) -> int:
-        """Return how many threads of a process may ask for what is not data, where that is slow.
+        """Return how many threads of a process may look up metadata, if that is slow.
 
-        A server whose files are cached here may still be asked for each of its directories.
+        Even if a server's files are cached here, it may be asked for each of its directories.
         """
         return 1 if self.readers == 1 else math.ceil(_MOST_READERS / self.processes)
 
@@ -101,8 +101,8 @@ def choose_reading(
 ) -> Reading:
     """Choose concurrency and order for a source; pure.
 
-    ``cpus`` are the cores that may be used, ``files`` and ``size_bytes`` what is to be read,
-    ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override.
+    ``cpus`` is how many cores may be used, ``files`` and ``size_bytes`` how much is to be read,
+    ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override the choice.
     """
     arm = _moves_an_arm(storage_class, sample)
     warm = sample.is_warm and not arm
@@ -112,7 +112,7 @@ def choose_reading(
         and available_bytes is not None
         and size_bytes > available_bytes * _DROP_BEHIND_SHARE
     )
-    # A server of several threads would not answer hints in their order, and moves the arm for it.
+    # A multi-threaded server would not answer hints in their order, and so would move the arm.
     hints = arm and storage_class not in SERVED
     order = order or (_sweep(storage_class, sample) if arm else "listed")
     if gentle or readers is not None:
@@ -153,7 +153,7 @@ def _choose_cold(
     order: str,
     drop: bool,
 ) -> Reading:
-    """Choose for a source without an arm, of which not all is in the page cache: by its wait."""
+    """Choose for a source without an arm that is not all in the page cache, by its latency."""
     if sample.seconds is None and storage_class not in SERVED:
         reason = "nothing was found that can be read to see how soon it answers: one process a core"
         return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason, may_grow=True)
@@ -180,12 +180,12 @@ def _choose_cold(
 def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
     """Whether cold reads move an arm, by what the kernel says and by how the source answered.
 
-    A disk that claims to rotate and answers at once does not. What hides its disk and answers late,
-    and side by side no sooner than one after the other, does; or it is a server that does one thing
-    at a time, which one reader keeps as busy as many.
+    A disk that claims to rotate but answers at once does not. Storage that hides its disk does if
+    it answers slowly, and no faster to parallel requests; or it is a server that does one thing at
+    a time, which one reader keeps as busy as many do.
     """
     if storage_class is StorageClass.ARM:
-        # A few files that have to be sought take longer than all the others that are cached.
+        # A few files that need a seek take longer than all the others that are cached.
         late = sample.seconds is None or sample.seconds >= _ARM_SECONDS
         return late and not sample.is_all_cached
     if sample.is_warm or sample.seconds is None:
@@ -207,10 +207,10 @@ def _arm_in_words(storage_class: StorageClass, sample: Sample) -> str:
 
 
 def _divided(readers: int, cpus: int) -> tuple[int, int]:
-    """Return how many processes, and how many threads in each, make so many readers.
+    """Return how many processes, with how many threads each, make up this many readers.
 
-    Never more of them: somebody may want to spare a server. But a few less, where to have all of
-    them would take fewer processes than there are cores.
+    Never more: the user may want to spare a server. But a few less, if the exact number would need
+    fewer processes than there are cores.
     """
     most = min(readers, cpus)
     shares = ((processes, readers // processes) for processes in range(most, 0, -1))
@@ -222,11 +222,12 @@ def _divided(readers: int, cpus: int) -> tuple[int, int]:
 
 
 def _sweep(storage_class: StorageClass, sample: Sample) -> str:
-    """Return the order in which an arm is moved least, as far as it can be known.
+    """Return the order in which an arm moves least, as far as that can be known.
 
-    For ``physical`` each file is opened and asked. FUSE and file systems of servers do not tell (so
-    that it would end as ``inode``), and an open may be a request there; a block device that is
-    reached over a network has a file system of this host on it, which opens at once and tells.
+    For ``physical`` each file is opened and its place read. FUSE and network file systems do not
+    report places (so the order would be by inode anyway), and there an open may be a request. A
+    block device that is reached over a network has a local file system on it, which opens files at
+    once and reports their places.
     """
     opening = sample.open_seconds
     at_once = opening is not None and opening < _PROMPT_SECONDS
@@ -236,10 +237,10 @@ def _sweep(storage_class: StorageClass, sample: Sample) -> str:
 
 
 def _takes_hints(storage_class: StorageClass, sample: Sample) -> bool:
-    """Whether hints keep a source as busy as many readers do, for less of the processors.
+    """Whether hints keep a source as busy as many readers do, with less processor time.
 
-    The kernel reads for a hint while the program goes on; for opening a file it does not, so where
-    that has to wait, as on a network, only more readers help.
+    The kernel reads in the background for a hint, but not for opening a file; so if opening has to
+    wait, as over a network, only more readers help.
     """
     opening = sample.open_seconds
     return storage_class in _BLOCK and opening is not None and opening < _PROMPT_SECONDS
@@ -247,6 +248,6 @@ def _takes_hints(storage_class: StorageClass, sample: Sample) -> bool:
 
 def _task_files(readers: int, look_ahead: bool) -> int:
     if look_ahead:
-        return 512  # it ends with the task
-    # Many slow readers: small tasks, so that the last ones do not wait for one with a full hand.
+        return 512  # looking ahead ends with the task
+    # Many slow readers: small tasks, so that at the end none waits for one with much left to do.
     return 64 if readers <= 4 else 16

@@ -1,4 +1,4 @@
-"""A short look at how a source answers: from memory or from a device, how soon, how parallel."""
+"""A quick sample of how a source answers: from memory or a device, how fast, how parallel."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hostprep.system.forking import NoProcess
 from hostprep.system.trees import FILE_FLAGS, DirCache
 
 _FILES = 24
-# On a disk that claims an arm: enough files to show whether all is cached, but only a few of those
-# that are not, for each of these costs a seek.
+# On a disk that claims to have an arm: enough files to show whether all are cached, but only a few
+# that are not, because each of those costs a seek.
 _ARM_FILES, _ARM_MISSES = 64, 5
 _SECONDS = 0.25
 _SIDE_BY_SIDE, _MOST_SIDE_BY_SIDE = 8, 24
 _SLOW_SECONDS = 0.003
-# Where the file system does not tell what is cached: memory does not take so long.
+# Above this it was not memory, on file systems that do not tell what is cached.
 _LATE_SECONDS = 0.001
 _WARM_SHARE = 0.9
 SAMPLED_BYTES = 128 * 1024
@@ -41,12 +41,12 @@ class Sample:
     """How a source answered.
 
     ``cached_share`` is the share of sampled files that were in the page cache, by their first,
-    middle and last page, None where the file system does not tell. ``seconds`` is the median time
-    of opening a file and reading ``SAMPLED_BYTES`` of it, and ``open_seconds`` what opening alone
-    took, both of files that were not cached if there were such; None where nothing could be read.
-    ``parallel_gain`` is how many times sooner several files answered side by side than one after
-    the other, None where that was not tried. ``attribute_bytes`` is the mean of what the ``user.*``
-    attributes of a file take of a tmpfs.
+    middle and last page, None if the file system does not tell. ``seconds`` is the median time of
+    opening a file and reading ``SAMPLED_BYTES`` of it, and ``open_seconds`` that of opening alone;
+    both are of files that were not cached, if there were any; None if nothing could be read.
+    ``parallel_gain`` is how many times faster several files came in parallel than one after the
+    other, None if that was not tried. ``attribute_bytes`` is the mean room that the ``user.*``
+    attributes of a file take on a tmpfs.
     """
 
     files: int
@@ -58,7 +58,7 @@ class Sample:
 
     @property
     def is_warm(self) -> bool:
-        """Whether reads are answered from memory, but for a few at most."""
+        """Whether all reads, with few exceptions, are answered from memory."""
         if self.cached_share is not None:
             return self.cached_share > _WARM_SHARE
         return self.seconds is not None and self.seconds < 100e-6
@@ -70,7 +70,7 @@ class Sample:
 
 
 class Answer(NamedTuple):
-    """How a file answered: whether it was cached, None where nobody tells, and how soon."""
+    """How a file answered: whether it was cached, None if unknown, and how fast."""
 
     cached: bool | None
     open_seconds: float
@@ -86,10 +86,10 @@ class Answer(NamedTuple):
 def take_sample_apart(
     source_fd: int, scan: Scan, *, arm: bool = False, on_wait: Callable[[float], None] | None = None
 ) -> Sample:
-    """Take a sample of a source that may cease to answer, such as a server, by a child process.
+    """Take a sample in a child process, for a source that may cease to answer, such as a server.
 
-    Whoever waits for an answer that does not come cannot be interrupted; ``on_wait`` is told each
-    second how many have passed.
+    A process that waits for such an answer cannot be interrupted; ``on_wait`` is told every second
+    how many have passed.
     """
     try:
         return Sample(
@@ -100,22 +100,22 @@ def take_sample_apart(
                 holding=source_fd,
             )
         )
-    except NoProcess:  # a limit: the copy may do without one, too
+    except NoProcess:  # a limit: the copy may manage without a process, too
         return take_sample(source_fd, scan, arm=arm)
-    except QuestionFailed:  # whatever ended the child, the copy will meet it again and say so
+    except QuestionFailed:  # whatever ended the child, the copy will meet it again and report it
         return Sample(0, None, None)
 
 
 def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     """Open and read a few files here and there, for about a quarter of a second at most.
 
-    ``arm`` says that the kernel claims an arm: then a few reads suffice, since each costs a seek.
-    A source that answers late is also asked for several files at once.
+    ``arm``: the kernel says that there is an arm; then a few reads are enough, because each costs a
+    seek. A source that answers slowly is also asked for several files at once.
     """
-    # Others each time: an earlier run has brought those that it looked at into memory.
+    # Different files each time: an earlier run has brought those that it sampled into memory.
     phase = time.monotonic() % 1
     count, most = (_ARM_FILES, _ARM_MISSES) if arm else (_FILES, _FILES)
-    if not arm:  # of few files half is left to be asked for side by side
+    if not arm:  # of few files, leave half for parallel reading
         count = min(count, max(_SIDE_BY_SIDE, scan.totals.files // 2))
     chosen = _choose(scan, count, phase)
     answers: list[Answer] = []
@@ -131,7 +131,7 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     sample = sum_up(answers)
     if arm or sample.is_warm or sample.seconds is None or sample.seconds <= _SLOW_SECONDS:
         return sample
-    # So many that among them are enough that are not cached.
+    # Enough files that sufficiently many among them are not cached.
     cold_share = sum(each.missed for each in answers) / len(answers)
     count = min(math.ceil(_SIDE_BY_SIDE / cold_share), _MOST_SIDE_BY_SIDE)
     others = [item for item in _choose(scan, 4 * count, phase) if item not in chosen]
@@ -140,10 +140,10 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
 
 
 def sum_up(answers: Sequence[Answer]) -> Sample:
-    """Return what the answers say together; pure.
+    """Summarize the answers; pure.
 
-    The files that are not cached say how soon the device answers, be they ever so few: the median
-    over all would be memory's where more than half is cached.
+    The files that are not cached show how fast the device is, however few they are: if more than
+    half of all are cached, the median over all would be that of memory.
     """
     if not answers:
         return Sample(0, None, None)
@@ -151,7 +151,7 @@ def sum_up(answers: Sequence[Answer]) -> Sample:
     share = sum(told) / len(told) if told else None
     missed = [each for each in answers if each.missed]
     if share is None and len(missed) <= len(answers) * (1 - _WARM_SHARE):
-        missed = []  # nobody tells, and a few may be late for another reason
+        missed = []  # unknown, and a few may be slow for another reason
     by = missed or answers
     return Sample(
         len(answers),
@@ -167,10 +167,10 @@ def _median(values: list[float]) -> float:
 
 
 def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
-    """Return (directory, name) of at most ``count`` files, at equal distances among all.
+    """Return (directory, name) of at most ``count`` files, evenly spaced among all.
 
-    ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance. For a
-    pick without content a neighbour is taken; where no pick has one, the first files are.
+    ``phase`` in [0, 1) selects different ones: it shifts the picks by this share of their distance.
+    A pick without content is replaced by a neighbour; if no pick has any, the first files are used.
     """
     count = min(count, scan.totals.files)
     wanted = iter([int((number + phase) / count * scan.totals.files) for number in range(count)])
@@ -185,7 +185,7 @@ def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
                 chosen[directory, names[(place - seen) * len(names) // files]] = None
             place = next(wanted, None)
         seen += files
-    if not chosen and scan.totals.bytes:  # as of a few files to which a great many symlinks lead
+    if not chosen and scan.totals.bytes:  # for instance very many symlinks and a few files
         first = ((path, name) for path, _, get in _parts(scan) for name in _with_content(get()))
         return list(islice(first, count))
     return list(chosen)
@@ -196,7 +196,7 @@ def _with_content(entries: Sequence[Entry]) -> list[str]:
 
 
 def _parts(scan: Scan) -> Iterator[tuple[str, int, Callable[[], Sequence[Entry]]]]:
-    """Yield (directory, how many, what gives the entries), so that few need to be unpacked."""
+    """Yield (directory, how many, function that gives the entries), so that few are unpacked."""
     for listing in scan.listings:
         for batch in listing.batches:
             yield listing.directory, batch.files, batch.entries
@@ -206,12 +206,12 @@ def _parts(scan: Scan) -> Iterator[tuple[str, int, Callable[[], Sequence[Entry]]
 def _read(
     cache: DirCache, directory: str, name: str, size_bytes: int = SAMPLED_BYTES
 ) -> Answer | None:
-    """Read of a file what is not cached, if anything, else its beginning; None if not possible."""
+    """Read a part of a file that is not cached, or else its beginning; None if that fails."""
     started = time.monotonic()
     try:
         descriptor = os.open(name, FILE_FLAGS, dir_fd=cache.fd(directory))
     except OSError:
-        return None  # the copy will meet it again and say so
+        return None  # the copy will meet the error again and report it
     opened = time.monotonic() - started
     try:
         try:
@@ -220,31 +220,31 @@ def _read(
             seconds = time.monotonic() - started
             return Answer(cached, opened, seconds, _attribute_bytes(descriptor))
         finally:
-            os.close(descriptor)  # which fails where the server is gone by now
+            os.close(descriptor)  # this fails if the server is gone by now
     except OSError:
         return None
 
 
 def _attribute_bytes(descriptor: int) -> int:
-    """Return what the ``user.*`` attributes of a file take of a tmpfs (simple_xattr_space)."""
+    """Return the room of a file's ``user.*`` attributes on a tmpfs (simple_xattr_space)."""
     try:
         names = [name for name in os.listxattr(descriptor) if name.startswith("user.")]
         return sum(40 + len(name) + len(os.getxattr(descriptor, name)) for name in names)
     except OSError:
-        return 0  # it has none, or the copy will meet it again
+        return 0  # it has none, or the copy will meet the error again
 
 
 def _is_cached(descriptor: int) -> tuple[bool | None, int]:
-    """Return whether a file is in the page cache, None where one cannot tell, and where it is not.
+    """Return whether a file is in the page cache, None if unknown, and an offset that is not.
 
-    By its first, middle and last page: of files that something looked into the first is cached, and
-    the rest is not. No page is asked for after one that is not there, since asking begins to read;
-    and none in a hole, which nobody has cached and no device is asked for.
+    By its first, middle and last page: if something has only looked into a file, the first page is
+    cached and the rest is not. After a page that is not there, no other is tested, because testing
+    starts reading. Holes are not tested: nobody caches them, and no device is asked for them.
     """
     st = os.fstat(descriptor)
     last = max(0, st.st_size - 1)
     offsets = {0, last // 2 // _PAGE_BYTES * _PAGE_BYTES, last}
-    if 0 < st.st_blocks * 512 < st.st_size:  # none at all are of a server that counts none
+    if 0 < st.st_blocks * 512 < st.st_size:  # 0 blocks: a server that counts none
         offsets = {next_data(descriptor, offset, st.st_size)[0] for offset in offsets}
         offsets.discard(st.st_size)
     for offset in sorted(offsets):
@@ -262,10 +262,10 @@ def _is_cached(descriptor: int) -> tuple[bool | None, int]:
 def _parallel_gain(
     source_fd: int, files: list[tuple[str, str]], median_seconds: float
 ) -> float | None:
-    """Read other files side by side and compare with what they take one after the other.
+    """Read other files in parallel and compare with the time that they take one after the other.
 
-    Little of each: an arm takes as long for that, while a slow line, which is full with one file as
-    with many but takes several at once all the same, does not.
+    Only a little of each: for an arm that takes as long, but not for a slow line, which one file
+    fills as well as many, although it does carry several at once.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -276,23 +276,23 @@ def _parallel_gain(
         with DirCache(source_fd) as cache:
             answer = _read(cache, *item, _FEW_BYTES)
             if answer is None or answer.cached or answer.seconds < median_seconds / 2:
-                return None  # from memory, here or at a server that does not tell
+                return None  # from memory, here or on a server that does not tell
             return time.monotonic() - started
 
     started = time.monotonic()
     try:
         with ThreadPoolExecutor(len(files)) as pool:
             answered = [seconds for seconds in pool.map(read, files) if seconds is not None]
-    except RuntimeError:  # a limit on processes, which counts threads too
+    except RuntimeError:  # a limit on processes, which also counts threads
         return None
     return gain_of(median_seconds, answered)
 
 
 def gain_of(median_seconds: float, answered: list[float]) -> float | None:
-    """Return how many times sooner files came side by side, by when each came; pure.
+    """Return how many times faster files came in parallel, by when each came; pure.
 
-    None for less than 4. The last quarter is left out: of many that are far away one or two may be
-    late for a reason of their own, and then it is not that they wait for each other.
+    None for fewer than 4. The last quarter is left out: of many files that are far away, one or two
+    may be late for reasons of their own, and not because they wait for each other.
     """
     if len(answered) < _SIDE_BY_SIDE // 2:
         return None

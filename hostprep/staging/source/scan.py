@@ -1,7 +1,7 @@
-"""Read a source tree: every directory listed and every entry lstat-ed, by several processes.
+"""Reads a source tree: lists every directory and lstats every entry, in several processes.
 
 The entries stay packed as the workers sent them, some 80 bytes each, so that a tree of millions of
-files fits in memory; they are unpacked one directory at a time where somebody has to look.
+files fits in memory; they are unpacked one directory at a time when they are needed.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from hostprep.staging.processes.worker import Worker
 from hostprep.staging.tree import Plain, entry_of, is_slow
 from hostprep.system.trees import join
 
-# What is below both is scanned before worker processes have started.
+# If there are fewer than both, the scan is done before worker processes would have started.
 _INLINE_DIRECTORIES = 16
 _INLINE_ENTRIES = 1000
 _MOST_DIRECTORIES_A_TASK = 64
-# How many names of a large directory a worker looks up at a time: where memory answers, and where
-# it does not, or that is not known yet.
+# How many names of a large directory a worker looks up at a time, if memory answers; and if it does
+# not, or that is not known yet.
 _NAMES_A_TASK = 512
 _NAMES_A_SLOW_TASK = 32
-# BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; directories of other file systems that have it have two names.
+# BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; on other file systems, directories with this number have 2 links.
 _GAP_INODE = 2
 _GAP = "what is in a subvolume of its own, which the Btrfs snapshot does not hold"
-# What Linux opens by one name (PATH_MAX), which is of bytes: no fewer than the characters that are
-# counted here. Deeper paths can be made, and each has all the names above it in its own: a few
-# thousand folders without a file would take all the memory.
+# The longest path that Linux opens (PATH_MAX), in bytes, which are no fewer than the characters
+# counted here. Deeper paths can be made, and each path contains all the names above it: a few
+# thousand nested folders without any file would take all the memory.
 _LONGEST_PATH = 4095
 _TOO_DEEP = (
     f"its path is longer than {_LONGEST_PATH:,} characters, which no program opens by one name"
 )
-# Only what was waited for that long in all is no matter of a busy processor.
+# A wait of this long in total is not just due to a busy processor.
 _LEAST_WAIT_SECONDS = 0.1
 
 
 class Listing(NamedTuple):
-    """One directory: its batches, and apart from them what is copied or linked one by one."""
+    """One directory: its batches, and separately what is copied or linked one by one."""
 
     directory: str
     batches: tuple[Batch, ...]
@@ -81,7 +81,7 @@ class Listing(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """A source tree as it was found. ``directories`` has each with its own entry, root ``""``."""
+    """A source tree as found. ``directories`` has each with its own entry; the root is ``""``."""
 
     directories: dict[str, Entry] = field(default_factory=dict)
     listings: list[Listing] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Scan:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether there is nothing in it at all: likely it is a mount point, and not mounted."""
+        """Whether it is completely empty: probably it is a mount point, and not mounted."""
         return not (self.totals.entries or len(self.directories) > 1 or self.skipped)
 
 
@@ -108,17 +108,16 @@ def scan_tree(
 ) -> Scan:
     """Scan the tree below ``source_fd``; ``on_tick`` is told how many entries were seen so far.
 
-    ``meanwhile`` is drawn from while workers scan, see ``Pool.run``. Of the ``threads`` of a
-    process one is at work as long as memory answers: more would only wait for each other there.
-    A source that is not ``from_server`` is ``served`` where a part of it is, which may cease to
-    answer.
-    A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
+    ``meanwhile`` is advanced while workers scan, see ``Pool.run``. As long as memory answers, only
+    one of a process's ``threads`` works, because more would only wait for each other. A source that
+    is not ``from_server`` is ``served`` if a part of it is, which may cease to answer.
+    A directory that cannot be read is added to ``skipped`` and ``unreadable``; no error is raised.
     """
     encrypts = may_hold_locked(source_fd)
     job = Job(source_fd, from_server=from_server or served, encrypts=encrypts, gentle=gentle)
     found = _Found(from_server=from_server)
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
-    # Not of a server: while it does not answer, this process could not be interrupted.
+    # Never a server here: while it does not answer, this process could not be interrupted.
     slow = not job.from_server and _scan_here(found, job)
     if found.pending or found.large:
         with Pool(job, processes=processes, threads=threads) as pool:
@@ -132,7 +131,7 @@ def scan_tree(
 
 
 def _scan_here(found: _Found, job: Job) -> bool:
-    """Scan what there is no need of workers for; return whether it answers slowly."""
+    """Scan what does not need workers; return whether it answers slowly."""
     slow = False
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     try:
@@ -148,22 +147,22 @@ def _scan_here(found: _Found, job: Job) -> bool:
 
 
 class _Workers:
-    """Hands to a pool's workers what is to be looked at, and takes what they found.
+    """Gives a pool's workers what is to be looked at, and takes their results.
 
-    Where that is slow to come, all ``threads`` of the pool are put to work.
+    If these are slow to come, all ``threads`` of the pool are put to work.
     """
 
     def __init__(self, pool: Pool, found: _Found, threads: int) -> None:
         self._pool = pool
         self._found = found
         self._threads = threads
-        self._first: tuple[float, int] | None = None  # when they first answered, seen by then
+        self._first: tuple[float, int] | None = None  # time of the first answers, entries seen
         self._names_a_task = _NAMES_A_SLOW_TASK
-        self._tasks = 0  # that look at a large directory
+        self._tasks = 0  # number of tasks for large directories
         self._look_seconds, self._looks = 0.0, 0
 
     def submit(self) -> None:
-        """Have them look at what is pending."""
+        """Submit tasks for everything that is pending."""
         pending, large = self._found.pending, self._found.large
         workers = max(1, self._pool.readers or self._threads)
         count = min(max(1, len(pending) // (workers * 4)), _MOST_DIRECTORIES_A_TASK)
@@ -194,7 +193,7 @@ class _Workers:
         self._tasks -= 1
         self._look_seconds += seconds
         self._looks += self._found.take_part(folder, number, there)
-        # Judged by all looks so far: one that waited for a busy processor is no slow source.
+        # Judged by all lookups so far: one that waited for a busy processor is not a slow source.
         self._names_a_task = _NAMES_A_TASK
         if is_slow(self._look_seconds, self._looks):
             self._names_a_task = _NAMES_A_SLOW_TASK
@@ -204,10 +203,10 @@ class _Workers:
 
 
 class _Found:
-    """What was found so far, and what is to be looked at.
+    """What was found so far, and what is yet to be looked at.
 
-    That is directories ``pending`` and names in ``large`` ones. ``seen`` counts names listed and
-    ``entries`` looked at.
+    The latter are the ``pending`` directories, and names in ``large`` ones. ``seen`` counts the
+    names that were listed, and ``entries`` those that were looked at.
     """
 
     def __init__(self, *, from_server: bool) -> None:
@@ -216,10 +215,10 @@ class _Found:
         self.pending = deque([""])
         self.large: deque[_Large] = deque()
         self.seen = 0
-        self.entries = 0  # looked at, of those that the totals count
+        self.entries = 0  # looked at, and part of the totals
 
     def all(self) -> Scan:
-        """Return the scan, once nothing is left to be looked at."""
+        """Return the scan, once there is nothing left to look at."""
         self.scan.totals = _totals(self.scan)
         return self.scan
 
@@ -234,7 +233,7 @@ class _Found:
                 self.pending.extend(self._add(directory, there))
 
     def take_part(self, folder: _Large, number: int, there: tuple[Any, ...]) -> int:
-        """Take what a worker found of some names, and return how many entries that are."""
+        """Take what a worker found for some names, and return how many entries that are."""
         count = self._look_at(there)
         folder.take(number, there)
         if folder.is_complete:
@@ -242,7 +241,7 @@ class _Found:
         return count
 
     def _look_at(self, there: tuple[Any, ...]) -> int:
-        """Count what was looked at, and return how many entries that are, special ones too."""
+        """Count what was looked at, and return how many entries that are, with special ones."""
         subdirectories, specials, singles, batches, _ = there
         count = len(subdirectories) + len(specials) + len(singles)
         for batch in batches:
@@ -264,7 +263,7 @@ class _Found:
         for item in subdirectories:
             entry = Entry._make(item)
             path = join(directory, entry.name)
-            # A server numbers its directories as it likes.
+            # A server may number its directories in any way.
             if not self._from_server and _is_snapshots_gap(entry):
                 entry = entry._replace(mtime_ns=scan.directories[directory].mtime_ns)
                 scan.skipped.append(Skipped(path, _GAP))
@@ -284,27 +283,27 @@ class _Found:
 
 
 class _Large:
-    """A directory at whose entries several workers look, each at some ``names`` at a time."""
+    """A directory whose entries several workers look at, some ``names`` each at a time."""
 
     def __init__(self, directory: str, first: tuple[Any, ...], names: list[str]) -> None:
         self.directory = directory
-        names.reverse()  # given out from the end, and kept no longer
+        names.reverse()  # given out from the end, which frees them
         self._names = names
         self._parts: list[tuple[Any, ...] | None] = [first]
-        self._out = 0  # of the parts, those that were given and not taken
+        self._out = 0  # parts that were given out but not taken back
 
     @property
     def left(self) -> bool:
-        """Whether there are names that nobody has been given."""
+        """Whether there are names that have not been given out."""
         return bool(self._names)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all has been looked at."""
+        """Whether everything has been looked at."""
         return not self._names and not self._out
 
     def give(self, most: int) -> tuple[int, list[str]]:
-        """Return the next names, and by which number to ``take`` what was found of them."""
+        """Return the next names, and the number to ``take`` their result with."""
         names = self._names[: -most - 1 : -1]
         del self._names[-most:]
         self._parts.append(None)
@@ -312,21 +311,21 @@ class _Large:
         return len(self._parts) - 1, names
 
     def take(self, number: int, there: tuple[Any, ...]) -> None:
-        """Take what was found of the names with that number."""
+        """Take what was found for the names with that number."""
         self._parts[number] = there
         self._out -= 1
 
     def there(self) -> tuple[Any, ...]:
-        """Return what was found at first and of all names, in their order."""
+        """Return what was found at first and for all names, in their order."""
         parts = [part for part in self._parts if part is not None]
         kinds = (list(chain.from_iterable(part[kind] for part in parts)) for kind in range(4))
         return *kinds, next((part[4] for part in parts if part[4] is not None), None)
 
 
 def _is_snapshots_gap(entry: Entry) -> bool:
-    """Whether it is what a snapshot of Btrfs shows in the place of a subvolume of the original.
+    """Whether it is the placeholder that a Btrfs snapshot has for a subvolume of the original.
 
-    Its time is that of each look: no copy would ever be up to date.
+    Its time is always the present, so no copy would ever be up to date.
     """
     return (entry.ino, entry.nlink, entry.size) == (_GAP_INODE, 1, 0)
 

@@ -1,7 +1,7 @@
-"""File systems that are mounted below a source, and which of them is missing since last time.
+"""File systems that are mounted below a source, and which of them have gone missing since.
 
-The mount point of one that is not mounted is an empty directory. An update would take what was
-staged of it for gone, and remove it; a first run after a reboot would publish the data set without.
+The mount point of an unmounted one is an empty directory. An update would take everything that was
+staged of it for deleted, and remove it; a first run after a reboot would publish without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hostprep.staging.source.scan import Scan
 
 
 def submounts(source: str, scan: Scan, mounts: Iterable[Mount]) -> tuple[str, ...]:
-    """Return where below ``source`` something is mounted that has something in it, by path."""
+    """Return the non-empty mount points below ``source``."""
     below = {
         os.path.relpath(mount.target, source)
         for mount in mounts
@@ -28,10 +28,10 @@ def submounts(source: str, scan: Scan, mounts: Iterable[Mount]) -> tuple[str, ..
 
 
 def missing(record: Record, scan: Scan, mounts: Iterable[Mount]) -> str | None:
-    """Return where something was mounted when the data set was staged, and nothing is left of it.
+    """Return a mount point that existed when the data set was staged and is empty now.
 
-    None where all is there. A mount point that has gone itself, or has files of its own now, is
-    meant so.
+    None if all is there. If a mount point itself is gone, or has files of its own now, that is
+    taken as intended.
     """
     for path in sorted(set(record.submounts) - set(submounts(record.source, scan, mounts))):
         if path in scan.directories and not _holds_something(scan, path):
@@ -42,7 +42,7 @@ def missing(record: Record, scan: Scan, mounts: Iterable[Mount]) -> str | None:
 def missing_refusal(
     request: StageRequest, scan: Scan, previous: Record | None, mounts: Iterable[Mount]
 ) -> Refused | None:
-    """Refuse to take for gone what is not mounted."""
+    """Refuse to take for deleted what is just not mounted."""
     if previous is None or previous.source != request.source:
         return None
     if (place := missing(previous, scan, mounts)) is None:

@@ -1,1 +1,1 @@
-"""The target: still the place that was meant, and where copies grow in it until they are whole."""
+"""The target: whether it is still the intended place, and where copies grow until complete."""

@@ -1,4 +1,4 @@
-"""Source and target are apart: neither lies in the other, by its name or by what it is."""
+"""Source and target must be apart: neither inside the other, by name or by what it is."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hostprep.staging.record.records import Record
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.descriptors import closing_fd
 
-# How long a source may take to say where it lies, which a dead network mount never does.
+# How long a source may take to say where it is; a dead network mount never does.
 _PATIENCE_SECONDS = 2.0
 
 
 def check_apart(source: str, target: str) -> None:
-    """Raise ``Refused`` where one of two paths lies inside the other, by name or by what they are.
+    """Raise ``Refused`` if one of two paths is inside the other, by name or by what they are.
 
-    Of the target, what is not there yet counts as it would be made.
+    Parts of the target that do not exist yet count as they would be made.
     """
     if lies_in(target, source):
         raise Refused(
@@ -34,7 +34,7 @@ def check_apart(source: str, target: str) -> None:
             spec_hint="choose another target or `name`",
         )
     _check_origins(origin_of(source), source, target)
-    # Where names fold, it may be spelled in another way.
+    # If the file system folds names, the path may be spelled differently.
     if _holds(source, target) or _holds(target, source):
         raise Refused(
             f"the target {target} lies inside the source {source}, or that in it, by another"
@@ -44,16 +44,16 @@ def check_apart(source: str, target: str) -> None:
 
 
 def check_spares_source(record: Record) -> None:
-    """Raise ``Refused`` where what was a copy is the source by now: what is removed would be it."""
+    """Raise ``Refused`` if the path of the copy is now the source: that would be removed."""
     try:
         found = ask_in_child(lambda: origin_of(record.source), patience_seconds=_PATIENCE_SECONDS)
     except (NoAnswerInTime, ChildProcessError):
-        return  # then it lies on something remote, and the target does not
+        return  # then the source is remote, and the target is not
     _check_origins(None if found is None else (found[0], found[1]), record.source, record.target)
 
 
 def check_not_source(record: Record) -> None:
-    """Do as ``check_spares_source``, but wait for a source that hangs: to be asked in a child."""
+    """Do the same as ``check_spares_source``, but wait if the source hangs; for a child process."""
     _check_origins(origin_of(record.source), record.source, record.target)
 
 
@@ -72,9 +72,9 @@ def _check_origins(origin: tuple[str, str] | None, source: str, target: str) -> 
 
 
 def origin_of(path: str) -> tuple[str, str] | None:
-    """Return the device and the path on it that ``path`` leads to, the same by every bind mount.
+    """Return the device of ``path`` and the path on it, which are the same by every bind mount.
 
-    None where it cannot be told. Of a path that is not there, the rest counts by its names.
+    None if that is unknown. Parts of the path that do not exist count by their names.
     """
     descriptor, rest = open_standing(path)
     if descriptor is None:
@@ -89,9 +89,9 @@ def origin_of(path: str) -> tuple[str, str] | None:
 
 
 def open_standing(path: str) -> tuple[int | None, str]:
-    """Open a path, or the nearest above it that is there, as O_PATH; return the rest of it, too.
+    """Open a path, or its nearest existing parent, as O_PATH; return the rest of the path too.
 
-    None in place of a descriptor where that cannot be opened.
+    None in place of a descriptor if that cannot be opened.
     """
     rest = ""
     while True:
@@ -105,7 +105,7 @@ def open_standing(path: str) -> tuple[int | None, str]:
 
 
 def _holds(folder: str, path: str) -> bool:
-    """Whether a directory is one of those on the way to ``path``, by what it is."""
+    """Whether a directory is one of those on the way to ``path``, by identity."""
     try:
         wanted = os.stat(folder)
     except OSError:

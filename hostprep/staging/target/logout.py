@@ -1,8 +1,8 @@
-"""What systemd's logind takes away of a user's copies in RAM when the last session ends.
+"""What systemd's logind removes of a user's copies in RAM when their last session ends.
 
-That is what the user owns in /dev/shm, whatever else still reads it, a batch job for instance
+It removes what the user owns in /dev/shm, even if something still reads it, such as a batch job
 (RemoveIPC= of logind.conf(5), which is on unless an admin turned it off), and /run/user/UID. What
-root stages has the owners that it has in the source.
+root stages has the same owners as in the source.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from hostprep.system.run import run
 
 _SHARED = "/dev/shm"
 _RUNTIME = "/run/user"
-# logind leaves root and the users of services alone: SYS_UID_MAX, where nobody changed it.
+# logind spares root and service users: up to SYS_UID_MAX, unless somebody changed that.
 _LAST_SYSTEM_UID = 999
 _NOBODY = 65534
 _MOST_NAMED = 3
-_MOST_ASKED = 20  # each by a program of its own
+_MOST_ASKED = 20  # each takes the start of a program
 
 
 def logout_warning(parent: str, owners: Callable[[], Iterable[int]]) -> str | None:
-    """Say that a logout will clear what is staged into ``parent``; None where it will not.
+    """Warn that a logout will remove what is staged into ``parent``; None if it will not.
 
-    Nor of a user without a session here, as in a batch job: nothing ends that could clear it. Of
-    what root stages ``owners`` tells the user ids.
+    None also for a user without a session here, as in a batch job: no session can end. For what
+    root stages, ``owners`` gives the user ids.
     """
     uid = os.geteuid()
     place = followed(parent)
@@ -84,7 +84,7 @@ def _warning_of_others(users: list[str]) -> str | None:
 
 
 def _who_may_log_out(owners: Iterable[int]) -> Iterator[str]:
-    """Yield the names of those who have an account here, and lose what is theirs at a logout."""
+    """Yield the names of users who have an account here and would lose files at a logout."""
     users = (uid for uid in sorted(owners) if uid > _LAST_SYSTEM_UID and uid != _NOBODY)
     for uid, name in islice(_with_account(users), _MOST_ASKED):
         if _asked(str(uid), "--property=Linger") != "Linger=yes":
@@ -98,7 +98,7 @@ def _with_account(users: Iterable[int]) -> Iterator[tuple[int, str]]:
 
 
 def may_be_cleared(record: Record) -> str | None:
-    """Say what copies that are gone may have gone with; None where they do not by themselves."""
+    """Say what may have removed copies that are gone; None if nothing does so by itself."""
     place = followed(os.path.dirname(record.target))
     if record.boot_id != boot_id() or not lies_in(place, _SHARED):
         return None
@@ -113,7 +113,7 @@ def _removes() -> bool:
 
 
 def _asked(*words: str) -> str | None:
-    """Return what logind says; None where there is none, or no such user is logged in."""
+    """Return logind's answer; None if there is no logind, or no such user is logged in."""
     line = ("loginctl", "show-user", *words)
     try:
         return run(line, wanted_for="asking logind", timeout_seconds=5).stdout.strip()

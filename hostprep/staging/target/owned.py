@@ -1,6 +1,6 @@
-"""Whose is what has the name of a data set's private directory; ``private`` is what is done in it.
+"""Who owns what has the name of a data set's private directory; ``private`` works in it.
 
-It is ours only where it is of our own user, nobody else can write it, and its ``info.json`` names
+It is ours only if our own user owns it, nobody else can write to it, and its ``info.json`` names
 the target.
 """
 
@@ -16,14 +16,14 @@ from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.descriptors import closed_on_error
 from hostprep.system.trees import DIRECTORY_FLAGS, FILE_FLAGS, names_in
 
-GONE = "removing"  # where a data set waits to be removed once nobody can see it
+GONE = "removing"  # where a data set that nobody can see any more waits for its removal
 INFO = "info.json"
 _PREFIX = ".hostprep-"
-# That others can read is no objection: exFAT and its like show one mode for all, usually 0755,
-# whatever a directory was made with. What others cannot write holds nothing of theirs.
+# It does not matter if others can read it: exFAT and similar file systems show one mode for all,
+# usually 0755. If others cannot write to it, nothing in it is theirs.
 OTHERS_WRITE = 0o022
-# Errors of opening a directory whose name is taken by something else, or by somebody else's. EPERM
-# is none of them: it comes of a disk that is gone below an encrypted directory.
+# Errors of opening a directory if its name is taken by something else, or by somebody else's. EPERM
+# is not one of them: it comes from an encrypted directory whose disk is gone.
 IN_THE_WAY = {errno.ENOTDIR, errno.ELOOP, errno.EACCES}
 _NO_ANSWER = {*OF_A_DISK, *OF_A_SERVER, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _HINT = "look at what it is and move it away; to stage, another --name does as well"
@@ -42,8 +42,8 @@ def private_name(dataset: str) -> str:
 def open_own(parent_fd: int, target: str) -> int | None:
     """Return a descriptor of the private directory of the data set at ``target``, None without one.
 
-    Raises ``Refused`` where something that is not ours has the name: of another owner, writable by
-    others, or not made for this target; OSError where the file system does not tell.
+    Raises ``Refused`` if something that is not ours has the name: it has another owner, or others
+    may write to it, or it was not made for this target. Raises OSError if the file system fails.
     """
     name = private_name(os.path.basename(target))
     try:
@@ -52,7 +52,7 @@ def open_own(parent_fd: int, target: str) -> int | None:
         return None
     except OSError as error:
         if error.errno not in IN_THE_WAY:
-            raise  # a disk that fails, and says nothing of what is there
+            raise  # a failing disk, which says nothing about what is there
         raise not_private(name, _owner_of(parent_fd, name)) from None
     with closed_on_error(descriptor):
         st = os.fstat(descriptor)
@@ -84,19 +84,19 @@ def open_own(parent_fd: int, target: str) -> int | None:
 
 
 def _is_for(descriptor: int, target: str) -> bool:
-    """Whether an open directory was made for ``target``, or holds nothing that could be lost."""
+    """Whether an open directory was made for ``target``, or contains nothing that could be lost."""
     info = read_info(descriptor)
     if info is not None:
         return info.get("format") == FORMAT and info.get("target") == target
     names = names_in(descriptor)
-    if names == [INFO]:  # a run was killed between making and writing it
+    if names == [INFO]:  # a run was killed between creating and writing it
         st = os.stat(INFO, dir_fd=descriptor, follow_symlinks=False)
         return stat.S_ISREG(st.st_mode) and st.st_size == 0
     return not names
 
 
 def read_info(descriptor: int) -> dict[str, str] | None:
-    """Return what an open directory says it is for, None where it says nothing that can be read."""
+    """Return what an open directory says that it is for, None if it has nothing readable."""
     try:
         with open(os.open(INFO, FILE_FLAGS, dir_fd=descriptor)) as file:
             found = json.load(file)
@@ -105,17 +105,17 @@ def read_info(descriptor: int) -> dict[str, str] | None:
         return None
     except OSError as error:
         if error.errno in _NO_ANSWER:
-            error.filename = error.filename or INFO  # which reading does not tell
-            raise  # of what may be a killed run's, nothing is to be emptied or moved away
+            error.filename = error.filename or INFO  # errors of reading have none
+            raise  # it may be a killed run's: do not let anybody empty or move it
         return None
 
 
 def not_private(name: str, owner: int | None) -> Refused:
-    """Return the refusal of what has the ``name`` of a private directory, and is an ``owner``'s."""
+    """Return the refusal if something of ``owner`` has the ``name`` of a private directory."""
     said = f"{name} on the target is not a private directory of this user"
     if owner in (None, os.geteuid()):
         return Refused(f"{said}; nothing was changed.", _HINT, spec_hint=_SPEC_HINT)
-    # Whose copies may be growing there right now.
+    # The owner's copies may be growing there right now.
     return Refused(
         f"{said}: it belongs to uid {owner}, who may be staging there now; nothing was changed.",
         "to stage, another --name does; what is left of a run of theirs is theirs to remove",
@@ -124,7 +124,7 @@ def not_private(name: str, owner: int | None) -> Refused:
 
 
 def _owner_of(parent_fd: int, name: str) -> int | None:
-    """Return whose it is, also where it may not be opened; None where nothing tells."""
+    """Return its owner, even if it may not be opened; None if unknown."""
     try:
         return os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_uid
     except OSError:

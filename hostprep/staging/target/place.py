@@ -1,8 +1,8 @@
-"""Where data sets are put: is that still the place that was meant?
+"""The directory of data sets: is it still the intended place?
 
-A path that led to the copies may lead elsewhere by now: a user made a symlink of a folder on the
-way, a disk is not mounted, a bind mount stands in for it. Files there may even look like the
-copies, when they are the very files of the source (see ``apart``).
+A path that led to the copies may lead elsewhere by now: a user replaced a folder on the way by a
+symlink, a disk is not mounted, or a bind mount is in its place. Files there may even look like the
+copies, because they are the very files of the source (see ``apart``).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from hostprep.system.following import followed
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
 
-# Others, as FUSE, overlayfs, FAT and what servers share, may number a directory anew once the
-# kernel has forgotten it; and may make its owner up.
+# Others, such as FUSE, overlayfs, FAT and network file systems, may give a directory another number
+# once the kernel has forgotten it, and may make its owner up.
 _KEEP_NUMBERS = frozenset(
     ("tmpfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "nfs", "nfs4")
 )
 
 
 def open_parent(path: str, *, make: bool = False) -> int:
-    """Open the directory that data sets lie in; ``path`` has no symlinks, or had none when noted.
+    """Open the directory that contains data sets; ``path`` must have no symlinks.
 
-    With ``make`` missing directories are made. Raises ``Refused`` where the path leads elsewhere,
-    FileNotFoundError where there is nothing, OSError where it cannot be opened.
+    With ``make``, missing directories are created. Raises ``Refused`` if the path leads elsewhere,
+    FileNotFoundError if there is nothing, OSError if it cannot be opened.
     """
     try:
         descriptor = os.open(path, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
@@ -54,7 +54,7 @@ def open_parent(path: str, *, make: bool = False) -> int:
         if not make:
             raise
     else:
-        # Asked of what is open, so nothing can be exchanged between the look and the use.
+        # Ask about the open directory, so that nothing can be exchanged between check and use.
         real = os.readlink(f"/proc/self/fd/{descriptor}")
         if real != f"/{path.lstrip('/')}":
             os.close(descriptor)
@@ -70,19 +70,19 @@ def open_parent(path: str, *, make: bool = False) -> int:
                 os.mkdir(name, dir_fd=above_fd)
             return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
         except OSError as error:
-            error.filename = path  # which of the directories, and not the last word of its path
+            error.filename = path  # name the directory, instead of the last part of its path
             raise
 
 
 def standing_directory(path: str) -> str:
-    """Return ``path``, or the nearest directory above it that is there."""
+    """Return ``path``, or its nearest existing parent directory."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
 
 
 def check_is_storage(parent: str) -> None:
-    """Raise ``Refused`` where nothing can be put: the kernel makes up what is there."""
+    """Raise ``Refused`` if nothing can be stored there: the kernel makes up its contents."""
     mount = mount_below(parent)
     if mount is not None and mount.fstype in MADE_UP:
         raise Refused(
@@ -93,12 +93,12 @@ def check_is_storage(parent: str) -> None:
 
 
 def check_writable(parent: str) -> None:
-    """Raise ``HostprepError`` where this user can put nothing, as far as a look shows it."""
+    """Raise ``HostprepError`` if this user cannot write there, as far as a look shows."""
     path = standing_directory(parent)
     code = new_file_obstacle(Path(path))
     if code not in (errno.EROFS, errno.EACCES, errno.EPERM):
         return
-    if refusal := unmounted_refusal(parent):  # what is meant is not there
+    if refusal := unmounted_refusal(parent):  # the intended file system is not there
         raise refusal
     if code == errno.EROFS:
         raise read_only_refusal(path)
@@ -113,7 +113,7 @@ def check_writable(parent: str) -> None:
 
 
 def read_only_refusal(path: str) -> Refused:
-    """Refuse to write where the file system, an ext4 after an error for instance, lets nobody."""
+    """Refuse to write to a read-only file system, for instance ext4 after an error."""
     return Refused(
         f"the file system of {path} is mounted read-only; nothing was changed.",
         "see why, the kernel does it after an error (`dmesg`), then mount it for writing:"
@@ -123,7 +123,7 @@ def read_only_refusal(path: str) -> Refused:
 
 
 def check_bare(target: str) -> None:
-    """Raise ``Refused`` where something is mounted on a data set, or inside it.
+    """Raise ``Refused`` if something is mounted on a data set, or inside it.
 
     What would be replaced or removed there belongs to that file system: through a bind mount, to
     the source itself.
@@ -137,13 +137,13 @@ def check_bare(target: str) -> None:
 
 
 def check_in_sight(record: Record) -> None:
-    """Raise ``Refused`` where what lies at the path of the copies is something else.
+    """Raise ``Refused`` if something else is at the path of the copies.
 
-    For those who only look: what is mounted inside them hides a part, which a comparison finds.
+    For readers only: a mount inside the copies hides part of them, which a comparison will notice.
     """
     if refusal := moved_refusal(record):
         raise refusal
-    with contextlib.suppress(OSError):  # gone, or not for this user to read: others tell of that
+    with contextlib.suppress(OSError):  # gone, or this user may not read it: others report that
         os.close(open_parent(os.path.dirname(record.target)))
     if over := mount_at(record.target, read_mounts()):
         raise _covered(over)
@@ -158,10 +158,10 @@ def _covered(mount: Mount) -> Refused:
 
 
 def moved_refusal(record: Record) -> Refused | None:
-    """Refuse to touch a data set on a disk while another file system is in that one's place.
+    """Refuse to touch a data set on a disk while another file system is in that disk's place.
 
-    Or while its folder is locked, see ``locked_refusal``. Never for a volume, in which nothing
-    outlives an unmounting.
+    Or while its folder is locked, see ``locked_refusal``. Never for a volume, because nothing in it
+    survives an unmount.
     """
     if record.volume is not None:
         return None
@@ -171,7 +171,7 @@ def moved_refusal(record: Record) -> Refused | None:
         return locked_refusal(parent)
     if record.target_place is not None and record.target_place == place_on_disk(parent):
         return locked_refusal(parent)
-    # Earlier versions, run in a service with ReadWritePaths=, recorded what that had bound.
+    # Earlier versions, in a service with ReadWritePaths=, recorded the bind mount made for that.
     bound = mount_at(record.target_mount, mounts := read_mounts())
     if bound and lies_in(parent, bound.target) and without_binds_in_place(bound, mounts) == now:
         return locked_refusal(parent)
@@ -187,11 +187,11 @@ def moved_refusal(record: Record) -> Refused | None:
 
 
 class KeyAway(Refused):
-    """What lies there cannot be looked at while its encryption is locked."""
+    """What is there cannot be looked at while its encryption is locked."""
 
 
 def locked_refusal(parent: str) -> KeyAway | None:
-    """Refuse to look for copies where names are encrypted: none is found, and all are there."""
+    """Refuse to look for copies while names are encrypted: none is found, but all are there."""
     locked = locked_out(parent)
     if locked is None:
         return None
@@ -202,9 +202,9 @@ def locked_refusal(parent: str) -> KeyAway | None:
 
 
 def place_on_disk(directory: str) -> str | None:
-    """Return which file system a directory lies on, and its path there; None where none can tell.
+    """Return a directory's file system, and its path on it; None if unknown.
 
-    It is the same by every mount, as in a container that was given one folder of a disk.
+    It is the same by every mount, for instance in a container that was given one folder of a disk.
     """
     with contextlib.suppress(HostprepError):
         file_system, origin = file_system_id(locate(directory)), origin_of(directory)
@@ -214,8 +214,8 @@ def place_on_disk(directory: str) -> str | None:
 
 
 def unmounted_refusal(parent: str) -> Refused | None:
-    """Refuse to copy below the mount point of a volume that is not mounted: onto the disk there."""
-    # Loaded once the source is scanned, not with every command that looks at a target.
+    """Refuse to copy below an unmounted volume's mount point, onto the disk there."""
+    # Imported only after the source is scanned, not for every command that looks at a target.
     from hostprep.volumes.status import volume_statuses
 
     mounts = read_mounts()
@@ -236,13 +236,13 @@ def unmounted_refusal(parent: str) -> Refused | None:
 
 
 def check_in_volume(parent_fd: int, volume: str, *, published: bool = False) -> None:
-    """Raise ``HostprepError`` where what was opened at a volume's path is not that volume (any
-    more), or out of sight; ``published`` tells what has come of the data set.
+    """Raise ``HostprepError`` if what was opened at a volume's path is not, or not visibly, it.
 
-    Between the mount and the use somebody, or systemd, may have unmounted it: what was staged
-    would lie below the mount point then, on the disk, and out of sight after the next mount.
+    ``published`` says whether the data set is published. Between mount and use, somebody or systemd
+    may have unmounted the volume: what is staged would then be below the mount point, on the disk,
+    and hidden by the next mount.
     """
-    # Loaded late, as above.
+    # Imported late, as above.
     from hostprep.volumes.facts import is_volume
 
     mounts = read_mounts()
@@ -256,7 +256,7 @@ def check_in_volume(parent_fd: int, volume: str, *, published: bool = False) -> 
             " command again",
         )
     last = mount_at(volume, mounts)
-    if last is None or last.device == mount.device:  # bound on itself, it is as good as before
+    if last is None or last.device == mount.device:  # bound over itself, it is as good as before
         over = mount_over(last or mount, mounts)
     else:
         over = last
@@ -270,14 +270,14 @@ def check_in_volume(parent_fd: int, volume: str, *, published: bool = False) -> 
 
 
 def keeps_numbers(mount: Mount | None) -> bool:
-    """Whether a directory is known by its inode's number as long as it is there."""
+    """Whether a directory keeps its inode number as long as it exists."""
     return mount is not None and mount.fstype in _KEEP_NUMBERS
 
 
 def mount_below(path: str) -> Mount | None:
-    """Return the mount on which ``path`` lies, or the nearest directory above it that there is.
+    """Return the mount that contains ``path``, or its nearest existing parent directory.
 
-    In a service that has ReadWritePaths= it is the same as outside of it.
+    In a service with ReadWritePaths= it is the same as outside of the service.
     """
     descriptor, _ = open_standing(path)
     if descriptor is None:

@@ -1,13 +1,13 @@
-"""The private directory beside a data set: where copies grow until they are whole.
+"""The private directory next to a data set, where copies grow until they are complete.
 
 ``PARENT/.hostprep-NAME`` (mode 0700) holds ``tree``, the copies; ``journal.*``, what is copied and
-verified; and ``info.json``, what the work is for. It lives on the target itself, so that publishing
-is one rename, and so that after a reboot a tmpfs has lost the journal together with the copies.
+verified; and ``info.json``, what the work is for. It is on the target itself, so that publishing is
+a single rename, and so that a tmpfs loses the journal together with the copies at a reboot.
 
-Others may be able to write PARENT, and put anything under that name at any time: whether it is ours
-``owned`` tells, and what is in it is reached, and removed, through a descriptor alone.
-``info.json`` is the first thing in it and the last to go: what a killed run leaves can be told at
-every moment.
+Others may be able to write to PARENT, and put anything under that name at any time: ``owned``
+decides whether it is ours, and everything in it is reached and removed through descriptors only.
+``info.json`` is the first thing in it and the last to be removed, so that what a killed run leaves
+can always be recognized.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ TREE = "tree"
 
 @dataclass(frozen=True, slots=True)
 class PrivateDir:
-    """An open private directory. ``resumable`` tells that an earlier run's work can be taken up.
+    """An open private directory. ``resumable``: an earlier run's work can be taken over.
 
-    ``then`` is what the next run does with what this one leaves in it, None where that is unknown.
+    ``then`` is what the next run does with what this one leaves in it, None if unknown.
     """
 
     parent_fd: int
@@ -58,38 +58,38 @@ class PrivateDir:
     then: str | None = None
 
     def journals(self) -> list[str]:
-        """Return paths under which the journals in it can be opened."""
+        """Return paths by which the journals in it can be opened."""
         return journals_in(self.fd)
 
     def replace_journals(self, lines: Iterable[bytes]) -> None:
-        """Put one journal in place of all: what of an earlier run's work still counts."""
+        """Replace all journals by one, of the work of an earlier run that is still valid."""
         old = _journal_names(self.fd)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open("resumed", flags, 0o600, dir_fd=self.fd), "wb") as file:
             for line in lines:
                 file.write(line)
-        # The new one is in place before the old ones go; twice the same record does no harm.
+        # The new one is in place before the old ones are removed; duplicate records do no harm.
         fresh = f"journal.resumed.{os.urandom(4).hex()}"
         os.rename("resumed", fresh, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         for name in old:
             try:
                 os.unlink(name, dir_fd=self.fd)
-            except OSError as error:  # a damaged file system keeps it even from being removed
+            except OSError as error:  # a damaged file system may not even let it be removed
                 error.filename = f"{self.name}/{name}"
                 raise
 
     def remove(self) -> bool:
-        """Remove everything in it, and itself; return False where its name is another's by now."""
+        """Remove everything in it, and itself; return False if its name is now another's."""
         return remove_opened(self.parent_fd, self.name, self.fd)
 
     def close(self) -> None:
-        """Close its descriptors; the parent's stays the caller's."""
+        """Close its descriptors; the parent's remains the caller's."""
         os.close(self.tree_fd)
         os.close(self.fd)
 
 
 def journals_in(descriptor: int) -> list[str]:
-    """Return paths under which the journals in an open private directory can be opened."""
+    """Return paths by which the journals in an open private directory can be opened."""
     return [f"/proc/self/fd/{descriptor}/{name}" for name in sorted(_journal_names(descriptor))]
 
 
@@ -98,10 +98,10 @@ def _journal_names(descriptor: int) -> list[str]:
 
 
 def open_resumable(parent_fd: int, purpose: dict[str, str]) -> int | None:
-    """Return a descriptor of the private directory if it holds work that can be taken up.
+    """Return a descriptor of the private directory if it holds work that can be taken over.
 
-    ``purpose`` must be what the earlier run was for, see ``planning.purpose_of``. Changes nothing.
-    Raises ``Refused`` where something that is not ours has the name.
+    The earlier run's purpose must equal ``purpose``, see ``planning.purpose_of``. Changes nothing.
+    Raises ``Refused`` if something that is not ours has the name.
     """
     descriptor = open_own(parent_fd, purpose["target"])
     if descriptor is None:
@@ -113,9 +113,9 @@ def open_resumable(parent_fd: int, purpose: dict[str, str]) -> int | None:
 
 
 def is_there(parent_fd: int, target: str) -> bool:
-    """Return whether the data set at ``target`` has a private directory, whatever it is for.
+    """Return whether the data set at ``target`` has a private directory, whatever its purpose.
 
-    Raises ``Refused`` where something that is not ours has the name.
+    Raises ``Refused`` if something that is not ours has the name.
     """
     descriptor = open_own(parent_fd, target)
     if descriptor is None:
@@ -125,21 +125,21 @@ def is_there(parent_fd: int, target: str) -> bool:
 
 
 def open_or_make(parent_fd: int, target: str) -> int:
-    """Return a descriptor of the private directory, which is made where there is none.
+    """Return a descriptor of the private directory, creating it if there is none.
 
-    Raises ``Refused`` where something that is not ours has the name.
+    Raises ``Refused`` if something that is not ours has the name.
     """
     descriptor = open_own(parent_fd, target)
     if descriptor is None:
         return _make(parent_fd, {"target": target})
     with closed_on_error(descriptor):
-        if read_info(descriptor) is None:  # a run was killed while it made it
+        if read_info(descriptor) is None:  # a run was killed while creating it
             _claim(descriptor, {"target": target})
     return descriptor
 
 
 def prepare(parent_fd: int, purpose: dict[str, str], then: str | None = None) -> PrivateDir:
-    """Open the private directory for work; begin it anew where there is none to take up.
+    """Open the private directory for work, and empty it if its work cannot be taken over.
 
     ``then`` is what the next run does with what this one leaves in it.
     """
@@ -150,7 +150,7 @@ def prepare(parent_fd: int, purpose: dict[str, str], then: str | None = None) ->
         resumable = found is not None and read_info(found) == {**purpose, "format": FORMAT}
         if found is not None and not resumable:
             _claim(found, purpose)
-        os.fchmod(descriptor, 0o700)  # of an earlier run's, somebody may have changed it
+        os.fchmod(descriptor, 0o700)  # somebody may have changed the mode of an earlier run's
         with contextlib.suppress(FileExistsError):
             os.mkdir(TREE, 0o700, dir_fd=descriptor)
         tree_fd = without_setgid(os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor))
@@ -159,22 +159,22 @@ def prepare(parent_fd: int, purpose: dict[str, str], then: str | None = None) ->
 
 
 def _make(parent_fd: int, purpose: dict[str, str]) -> int:
-    """Make the private directory and return its descriptor."""
+    """Create the private directory and return its descriptor."""
     name = private_name(os.path.basename(purpose["target"]))
     os.mkdir(name, 0o700, dir_fd=parent_fd)
     try:
         descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except PermissionError:
-        # The target's default ACL, or the umask, closes to this user what they make there. Left
-        # behind, the next run would take it for somebody else's.
+        # The target's default ACL, or the umask, does not let this user into what they create
+        # there. If it stayed behind, the next run would take it for somebody else's.
         with contextlib.suppress(OSError):
             here = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
             if here.st_uid == os.geteuid() and here.st_mode & 0o700 != 0o700:
                 os.rmdir(name, dir_fd=parent_fd)
         raise
     try:
-        # Who owns the target can put a directory of theirs in the place of one that was just made:
-        # what is in one stays theirs.
+        # The target's owner can replace a directory that was just created by one of theirs, whose
+        # contents would remain theirs.
         if names_in(descriptor):
             raise not_private(name, os.fstat(descriptor).st_uid)
         if stat.S_IMODE(os.fstat(descriptor).st_mode) & OTHERS_WRITE:
@@ -186,8 +186,8 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
             )
         _claim(descriptor, purpose)
     except BaseException as error:
-        if isinstance(error, OSError):  # a full disk: what holds nothing need not stay
-            error.filename = error.filename or name  # which calls by descriptor do not tell
+        if isinstance(error, OSError):  # for instance a full disk: an empty directory need not stay
+            error.filename = error.filename or name  # errors of calls by descriptor have none
             with contextlib.suppress(OSError):
                 remove_opened(parent_fd, name, descriptor)
         os.close(descriptor)
@@ -196,7 +196,7 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
 
 
 def _claim(descriptor: int, purpose: dict[str, str]) -> None:
-    """Empty an open directory that is ours, and write down what it is for before all else."""
+    """Empty an open directory that is ours, and first of all write down what it is for."""
     empty_tree(descriptor, last=INFO)
     if not _own(descriptor):
         raise not_private(private_name(os.path.basename(purpose["target"])), None)
@@ -205,14 +205,14 @@ def _claim(descriptor: int, purpose: dict[str, str]) -> None:
     with open(os.open(INFO, flags, 0o600, dir_fd=descriptor), "wb") as file:
         file.write(json.dumps({**purpose, "format": FORMAT}).encode("ascii"))
         file.flush()
-        # After a power cut, a file without its content would make what else is here a stranger's.
+        # If a power cut left the file empty, everything else here would not count as ours.
         os.fsync(file.fileno())
 
 
 def _own(descriptor: int) -> bool:
-    """Make an open directory ours alone and of our own group; return whether nothing is in it.
+    """Give an open directory our own user, group and mode; return whether it is empty.
 
-    A mount with ``grpid`` would hand the target's group down to the copies.
+    A mount with ``grpid`` would pass the target's group on to the copies.
     """
     try:
         os.fchown(descriptor, os.geteuid(), os.getegid())
@@ -223,30 +223,30 @@ def _own(descriptor: int) -> bool:
 
 
 def _forget_default_acl(descriptor: int) -> None:
-    """Keep the target's default ACL out: copies have the access that their source has."""
+    """Remove the inherited default ACL: copies have the access rights of their source."""
     try:
         os.removexattr(descriptor, "system.posix_acl_default")
     except OSError:
-        pass  # it has none, or its file system knows none
+        pass  # it has none, or its file system has none
 
 
 def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
     """Return (bytes, inodes) that a data set's private directory takes, (0, 0) without one."""
     size_bytes = inodes = 0
-    with contextlib.suppress(OSError):  # what cannot be looked at is not counted on
+    with contextlib.suppress(OSError):  # what cannot be looked at is not counted
         name = private_name(dataset)
         with closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as descriptor:
             for _, entries in walk(descriptor):
                 for entry in map(Entry._make, entries):
                     inodes += 1
-                    size_bytes += entry.blocks * 512 // max(1, entry.nlink)  # some FUSE: 0
+                    size_bytes += entry.blocks * 512 // max(1, entry.nlink)  # some FUSE say 0
     return size_bytes, inodes
 
 
 def sweep(parent_fd: int, target: str) -> None:
-    """Remove what a run left that was killed after it had published, while it cleaned up.
+    """Remove what a run left that was killed while it cleaned up after publishing.
 
-    Raises ``Refused`` where something that is not ours has the name.
+    Raises ``Refused`` if something that is not ours has the name.
     """
     descriptor = open_own(parent_fd, target)
     if descriptor is None:
@@ -256,17 +256,17 @@ def sweep(parent_fd: int, target: str) -> None:
 
 
 def remove_opened(parent_fd: int, name: str, descriptor: int) -> bool:
-    """Remove an open private directory with all it holds; it is ours alone.
+    """Remove an open private directory with all its contents, which are ours alone.
 
-    Returns False where somebody has moved it, empty as it is by then, or has given its name to
-    something else, which is left alone.
+    Returns False if somebody has moved it, empty by then, or has given its name to something else,
+    which is left alone.
     """
     empty_tree(descriptor, last=INFO)
     return remove_directory(parent_fd, name, descriptor)
 
 
 def moved_away(parent: str, name: str) -> str:
-    """Say in a sentence what ``remove_opened`` could not remove."""
+    """Return a sentence about what ``remove_opened`` could not remove."""
     return (
         f"{parent}/{name} was moved or exchanged by somebody: what was in it is removed, and what"
         " has its name now was left alone"
@@ -274,7 +274,7 @@ def moved_away(parent: str, name: str) -> str:
 
 
 def not_removed(parent: str, name: str, error: OSError) -> str:
-    """Say in a sentence that the private directory stays, when all is published and on record."""
+    """Return a sentence that the private directory stays although everything is published."""
     return (
         f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the next"
         " `hostprep stage` or `apply` of it removes that"

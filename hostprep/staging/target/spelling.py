@@ -1,7 +1,8 @@
-"""How a target keeps names: each as it was given, or two of them as one.
+"""How a target keeps names: each as given, or two different ones as the same.
 
-exFAT, NTFS and SMB take ``A.jpg`` for ``a.jpg``, macOS composed for decomposed letters, and some
-drop a dot at the end. Each new name replaces a file there that is another one in the source.
+exFAT, NTFS and SMB take ``A.jpg`` for ``a.jpg``, macOS takes composed for decomposed letters, and
+some drop a dot at the end. A new name may then replace a file that is a different one in the
+source.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.system.trees import DIRECTORY_FLAGS, NEW_FILE_FLAGS, names_in, remove_tree
 
-# These keep every name as it is, unless a directory was made to fold their case.
+# These keep every name as it is, unless a directory was set to ignore case.
 _EXACT = frozenset(("tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"))
 _SCRATCH = "names"
 _LETTER, _END = "hostprep-\u00e9", "hostprep-end."
@@ -22,9 +23,9 @@ _LETTER, _END = "hostprep-\u00e9", "hostprep-end."
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """In what two names may differ that a target takes for one.
+    """How two names may differ that a target takes for the same.
 
-    ``sure``: that names are kept follows from the kind of file system, and not from a few of them.
+    ``sure``: it is known from the type of file system that names are kept, not just from a test.
     """
 
     case: bool = False
@@ -34,11 +35,11 @@ class Spelling:
 
     @property
     def folds(self) -> bool:
-        """Whether two names may become one."""
+        """Whether two names may become the same."""
         return self.case or self.letters or self.ends
 
     def key(self, name: str) -> str:
-        """Return what the names that may become one have in common."""
+        """Return a key that is equal for names which may become the same."""
         if self.case:
             name = unicodedata.normalize("NFD", name).casefold()
         if self.letters:
@@ -46,7 +47,7 @@ class Spelling:
         return name.rstrip(". ") if self.ends else name
 
     def may_alter(self, name: str) -> bool:
-        """Whether the target may list another name than it was given."""
+        """Whether the target may list a different name than it was given."""
         return (self.ends and name != name.rstrip(". ")) or (
             self.letters and not name.isascii() and not _is_plain(name)
         )
@@ -58,7 +59,7 @@ def _is_plain(name: str) -> bool:
 
 @contextlib.contextmanager
 def scratch(private_fd: int) -> Iterator[int]:
-    """Have an empty directory in the private one, to try names in."""
+    """Make an empty directory inside the private one, in which to try names."""
     remove_tree(private_fd, _SCRATCH)
     os.mkdir(_SCRATCH, 0o700, dir_fd=private_fd)
     descriptor = os.open(_SCRATCH, DIRECTORY_FLAGS, dir_fd=private_fd)
@@ -70,7 +71,7 @@ def scratch(private_fd: int) -> Iterator[int]:
 
 
 def spelling_in(parent_fd: int, name: str, private_fd: int, fstype: str | None) -> Spelling:
-    """Return how names are kept where the private directory ``name`` lies, by a few of them."""
+    """Test with a few names how the file system of the private directory ``name`` keeps them."""
     case = _is_another(parent_fd, name.swapcase())
     if fstype in _EXACT:
         return Spelling(case=case, letters=case, sure=not case)
@@ -86,12 +87,12 @@ def spelling_in(parent_fd: int, name: str, private_fd: int, fstype: str | None) 
                 letters=_LETTER not in there or _is_another(directory_fd, decomposed),
                 ends=_END not in there and len(there) > 1,
             )
-    except OSError:  # a full target: the copying will tell
+    except OSError:  # a full target: copying will report it
         return Spelling(case=case)
 
 
 def fall_together(directory_fd: int, one: str, other: str) -> bool:
-    """Whether two names are one there; ``directory_fd`` is of a scratch directory."""
+    """Whether two names are the same there; ``directory_fd`` is a scratch directory."""
     made = []
     try:
         for name in (one, other):
@@ -100,7 +101,7 @@ def fall_together(directory_fd: int, one: str, other: str) -> bool:
     except FileExistsError:
         return True
     except OSError:
-        return False  # a name that cannot be at all is in nobody's way
+        return False  # a name that cannot exist is in nobody's way
     finally:
         for name in made:
             os.unlink(name, dir_fd=directory_fd)
@@ -108,7 +109,7 @@ def fall_together(directory_fd: int, one: str, other: str) -> bool:
 
 
 def altered(directory_fd: int, name: str) -> str | None:
-    """Return the name that a target lists instead of ``name``, None where it is the same."""
+    """Return the name that a target lists instead of ``name``, None if it is the same."""
     try:
         _make(directory_fd, name)
     except OSError:
@@ -123,9 +124,9 @@ def _make(directory_fd: int, name: str) -> None:
 
 
 def _is_another(directory_fd: int, name: str) -> bool:
-    """Whether a name that nothing is listed by leads to something all the same.
+    """Whether a name under which nothing is listed can be opened all the same.
 
-    Inode numbers would not tell: some FUSE file systems give each spelling one of its own.
+    Inode numbers would not show it: some FUSE file systems give each spelling its own.
     """
     try:
         os.stat(name, dir_fd=directory_fd, follow_symlinks=False)

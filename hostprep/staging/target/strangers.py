@@ -1,4 +1,4 @@
-"""Others beside the user of a run: who can exchange its copies, whose records may speak of them.
+"""Other users and machines: who can exchange a run's copies, and whose records may describe them.
 
 Several people share a workstation, and several workstations may share a home.
 """
@@ -15,14 +15,14 @@ from hostprep.system.accounts import trusted_users
 
 
 def stranger_warning(parent: str) -> str | None:
-    """Say who else can exchange what is staged into the directory; None where nobody can.
+    """Say who else can exchange what is staged into the directory; None if nobody can.
 
-    In /dev/shm anybody may have taken the name first. Root stages for whoever owns the directory.
+    In /dev/shm anybody may have taken the name first. Root stages for the directory's owner.
     """
     try:
         st = os.stat(parent)
     except OSError:
-        return None  # it is made, or the plan says what is wrong with it
+        return None  # it will be created, or the plan says what is wrong with it
     exchange = "can put other files in the place of those that were verified, at any time"
     if os.geteuid() != 0 and st.st_uid not in trusted_users():
         cure = "in a directory of your own nobody can"
@@ -34,10 +34,10 @@ def stranger_warning(parent: str) -> str | None:
 
 
 def shared_records_warning(name: str, target: str) -> str | None:
-    """Say where the record of what lies on this machine is one that others take for their own.
+    """Warn if the record of data on this machine is one that other machines take for theirs.
 
-    Versions that did not tell machines with one home apart left such records. There the other
-    machine would find its own copies changed, and what was unstaged here unknown there.
+    Versions that did not distinguish machines with one home left such records. The other machine
+    would find its own copies changed, and after an unstage here it would not know its own.
     """
     home = shared_home(target)
     if home is None or not is_shared(name, target):
@@ -50,7 +50,7 @@ def shared_records_warning(name: str, target: str) -> str | None:
 
 
 def may_be_elsewhere(record: Record) -> str | None:
-    """Say which other machine may have a data set that is not here; None where none may."""
+    """Say which other machine may have a data set that is not here; None if none may."""
     home = shared_home(record.target)
     if home is None or not is_shared(record.name, record.target):
         return None
@@ -58,7 +58,7 @@ def may_be_elsewhere(record: Record) -> str | None:
 
 
 def by_another_name(name: str, target: str) -> str:
-    """Return how to go on with a record of a machine of another name, if this was that one."""
+    """Return how to continue with a machine's record if this machine had its name before."""
     for place in other_hosts(name, target):
         host = place.parents[1].name.removeprefix("on-")
         home = shlex.quote(str(folder(name, target).parent))
