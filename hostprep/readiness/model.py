@@ -41,7 +41,7 @@ class Level(StrEnum):
 class Severity(StrEnum):
     """What a FAIL of the check means for a training run."""
 
-    CRITICAL = "critical"  # it ends, or trains on other data than was meant
+    CRITICAL = "critical"  # it ends, or trains on other data than intended
     MAJOR = "major"  # its GPUs wait
     MINOR = "minor"  # it may be hurt later
 
