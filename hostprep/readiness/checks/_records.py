@@ -47,7 +47,7 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
     found = []
     for folder, error in damaged.items():
         of = wanted.get(folder)
-        hint = (error.hint or "mend that, or move its folder away").removeprefix(
+        hint = (error.hint or "repair it, or move its folder away").removeprefix(
             "nothing was changed; "
         )
         found.append(
@@ -55,7 +55,8 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
                 folder if of is None else of.name,
                 None if of is None else of.target,
                 error.message,
-                f"{hint}; what was staged is nobody's then: move that away too, and stage it again",
+                f"{hint}; the staged copy is then on no record: move it away too, and stage it"
+                " again",
             )
         )
     return tuple(found)
