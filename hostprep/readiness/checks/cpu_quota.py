@@ -92,9 +92,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         Remedy(
             tuple(map(_lift, tight)),
             "this lasts until whoever set it sets it again, and a container may not lift its own:"
-            " better change it where it was set (docker run --cpus, CPUQuota= of a systemd unit,"
-            " limits.cpu in Kubernetes). If it is intended, `hostprep recommend` takes it into"
-            " account",
+            " to lift it permanently, change it where it was set (docker run --cpus, CPUQuota= of a"
+            " systemd unit, limits.cpu in Kubernetes). If it is intended, `hostprep recommend`"
+            " takes it into account",
         ),
     )
 

@@ -122,8 +122,8 @@ def _by_group(group: ProcessLimit, facts: Facts) -> tuple[float, Finding]:
         remedy = Remedy(
             (f"echo {most} > {quote(group.group + '/pids.max')}",),
             "this lasts until whoever set it sets it again, and a container may not raise its own:"
-            f" better change it where it was set, with docker run --pids-limit={most},"
-            f" TasksMax={most} of a systemd unit, podPidsLimit of the kubelet",
+            f" to raise it permanently, change it where it was set (docker run --pids-limit={most},"
+            f" TasksMax={most} of a systemd unit, podPidsLimit of the kubelet)",
         )
     return left - needed, Finding(
         status,
