@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hostprep.readiness.model import Check
 
 _SEVERITIES = {
-    "critical": "a run would end, or train on other data than was meant",
+    "critical": "a run would end, or train on other data than intended",
     "major": "its GPUs would wait",
     "minor": "it may be hurt later",
 }

@@ -29,8 +29,7 @@ _NOTHING = re.compile(r"\s*[!&]?[\s\[\]]*")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
 # What Ansible says if none of its plugins can read a file, and why for each plugin; the latter
-# since
-# ansible-core 2.19.
+# since ansible-core 2.19.
 _UNREAD = re.compile(r"Completely failed to parse inventory source (.+)")
 _AS_KIND = re.compile(r"Failed to parse inventory with '(\w+)' plugin: (.+)")
 _ORIGIN = re.compile(r"^Origin: (.+:\d+.*)$", re.MULTILINE)  # with line and column

@@ -45,10 +45,10 @@ def ask_in_time(
     except NoAnswerInTime:
         hint = "a disk or server behind it does not answer: mend it, or unmount it lazily"
         if level is Level.QUICK:
-            hint += "; what is only slow has longer with --full (and --only this check)"
+            hint += "; if it is only slow, it has longer with --full (and --only this check)"
         raise CannotTell(f"{name}: no answer within {patience_seconds:g} s.", hint) from None
     except ChildProcessError as error:
-        hint = "see whether it is there, and readable"
+        hint = "check that it is there, and readable"
         if isinstance(error, QuestionFailed) and error.hint:
             hint = error.hint
         # hostprep's own errors are sentences already.

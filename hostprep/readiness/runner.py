@@ -92,11 +92,11 @@ def _late(check: Check[Any], limit_seconds: float) -> Finding:
     return Finding(
         Status.UNKNOWN,
         "host",
-        f"no answer within {limit_seconds:g} s: something that it looks at hangs, or the"
+        f"no answer within {limit_seconds:g} s: something that the check looks at hangs, or the"
         " machine is very busy.",
         remedy=Remedy(
             (f"hostprep check --full --only {check.code}",),
-            f"alone, and waited for up to {FULL_SECONDS:g} s, it shows whether it hangs; processes"
-            " in state D hang too: ps -eo pid,stat,wchan:30,args | grep ' D'",
+            f"run alone, with up to {FULL_SECONDS:g} s to answer, it shows whether it hangs;"
+            " processes in state D hang too: ps -eo pid,stat,wchan:30,args | grep ' D'",
         ),
     )

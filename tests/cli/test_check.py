@@ -186,7 +186,8 @@ def test_a_damaged_probe_was_measured(tmp_path: Path) -> None:
         "requirements: [{dataset: city, samples_per_second: 100}]\n"
     )
     (never,) = document(hostprep("check", "--only", "HP062", "--json"))["checks"]
-    assert never["message"].endswith(f"{tmp_path}/to/city gives 100 samples/s was never measured.")
+    wanted = f"{tmp_path}/to/city gives 100 samples/s"
+    assert never["message"] == f"it was never measured whether {wanted}."
     document_of_it = made_probe() | {"path": f"{tmp_path}/to/city"}
     results.keep(document_of_it)
     file = results.folder() / f"{document_of_it['id']}.json"

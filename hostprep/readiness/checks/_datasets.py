@@ -75,7 +75,9 @@ class JudgedDataset:
         if self.in_the_way is not None:
             return Remedy((), self.in_the_way)
         if self.origin.state != "fine":
-            return Remedy((), f"its source {self.source} cannot be staged from now (HP014)")
+            return Remedy(
+                (), f"nothing can be staged from its source {self.source} now (HP014 says why)"
+            )
         if self.too_little is not None:
             # No commands: they would first remove the copy that is there, to stage it anew.
             return Remedy((), freeing_memory(self.too_little).hint)
@@ -245,16 +247,18 @@ def not_compared(dataset: JudgedDataset, found: Unanswered) -> Finding:
         return Finding(Status.SKIP, dataset.subject, f"{found.why}: check as root.")
     remedy = Remedy(
         ("hostprep status",),
-        "--full takes more time; see whether target, source and hostprep's records can be read",
+        "--full allows more time; check that target, source and hostprep's records can be read",
     )
     if found.damaged:
-        remedy = Remedy(("hostprep check --only HP011",), "what it prints cures this too")
+        remedy = Remedy(
+            ("hostprep check --only HP011",), "the remedy that it prints fixes this too"
+        )
     return Finding(Status.UNKNOWN, dataset.subject, f"{found.why.rstrip('.')}.", remedy=remedy)
 
 
 def staging_anew(dataset: JudgedDataset) -> Remedy:
     """Return the remedy for a damaged manifest: move the copy aside and stage another."""
-    return making_way(dataset, f"{NOBODY_KNOWS}, so that nothing can bring it right")
+    return making_way(dataset, f"{NOBODY_KNOWS}, so it cannot be repaired")
 
 
 def making_way(dataset: JudgedDataset, why: str) -> Remedy:
@@ -265,8 +269,8 @@ def making_way(dataset: JudgedDataset, why: str) -> Remedy:
     """
     target = dataset.target
     anew = dataset.staging(
-        f"{why}; remove {target}.old once nothing in it is others'. Where there is no room for"
-        " both, move it to another disk"
+        f"{why}; remove {target}.old once you know that nothing in it belongs to others. If there"
+        " is no room for both, move it to another disk"
     )
     if not anew.commands:
         return anew
@@ -293,7 +297,8 @@ def extent(found: Inspected) -> str:
     """Say how much was compared."""
     if found.whole:
         return "its only entry" if found.compared == 1 else f"all {found.compared:,} entries"
-    return f"{found.compared:,} of {found.known:,} entries (what the time allowed; --full: more)"
+    part = f"{found.compared:,} of {found.known:,} entries"
+    return f"{part} (as many as time allowed; more with --full)"
 
 
 def difference(found: Inspected) -> str:

@@ -103,10 +103,10 @@ def not_told(gpu: Gpu, what: str, section: str) -> Finding:
     return Finding(
         Status.UNKNOWN,
         name(gpu),
-        f"NVML does not say {what} of the {gpu.name}.",
-        Measured("not told", None),
+        f"for the {gpu.name}, NVML does not report {what}.",
+        Measured("not reported", None),
         remedy=Remedy(
             (f"nvidia-smi -i {gpu.index} -q -d {section}",),
-            "a newer driver may tell; a virtual GPU is for its host to look at",
+            "a newer driver may report it; for a virtual GPU, look on its host",
         ),
     )

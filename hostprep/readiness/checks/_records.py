@@ -55,7 +55,8 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
                 folder if of is None else of.name,
                 None if of is None else of.target,
                 error.message,
-                f"{hint}; what was staged is nobody's then: move that away too, and stage it again",
+                f"{hint}; the staged copy is then on no record: move it away too, and stage it"
+                " again",
             )
         )
     return tuple(found)

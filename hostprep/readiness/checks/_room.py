@@ -83,7 +83,7 @@ def judge_room(room: Room, scale: Scale) -> Finding:
         return Finding(Status.SKIP, room.mount_point, f"{room.problem}")
     total, free = scale.counts(room.space)
     if total == 0:
-        message = f"{room.mount_point} counts no {scale.unit}."
+        message = f"{room.mount_point} does not count {scale.unit}."
         return Finding(Status.PASS, room.mount_point, message)
     used = 1 - free / total
     little = scale.little if room.staged_to else scale.little_for_records

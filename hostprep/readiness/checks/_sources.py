@@ -43,7 +43,7 @@ def ask_source(context: Context, source: str) -> Origin:
         except FileNotFoundError:
             found = {"state": "missing", "why": "it does not exist"}
         except NotADirectoryError:
-            return {"state": "no_directory", "why": "it is no directory"}
+            return {"state": "no_directory", "why": "it is not a directory"}
         except PermissionError:
             return {"state": "denied", "why": "this user may not read it"}
         except OSError as error:

@@ -25,7 +25,7 @@ from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, Huge, LiveVolume
 from hostprep.volumes.options import OptionValues, parse_options
 from hostprep.volumes.settings import making_writable
 
-_NOT_IN_A_JOB = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
+_NOT_IN_A_JOB = "not inside a job: if a cgroup has a limit, a percentage refers to that limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class JudgedVolume:
         return Remedy(
             (f"findmnt {path}",),
             "hostprep did not mount it, so it neither changes nor unmounts it: unmount it yourself"
-            f" (umount {path}), then `hostprep apply`; or take it as it is: no volume of the spec,"
-            f" and `to: {self.spec.path}` of its data sets",
+            f" (umount {path}), then `hostprep apply`; or keep it as it is: remove the volume from"
+            f" the spec, and give its data sets `to: {self.spec.path}`",
         )
 
     def unlimited(self) -> Remedy:
@@ -146,8 +146,9 @@ class JudgedVolume:
         return Remedy(
             ("hostprep status",),
             self.mount_hint(
-                "the kernel gives no limit to a tmpfs that has none: unstage what is in it, unmount"
-                f" it (hostprep unmount {quote(self.spec.path)}), then `hostprep apply`"
+                "the kernel cannot give a limit to a mounted tmpfs that has none: unstage what is"
+                f" in it, unmount it (hostprep unmount {quote(self.spec.path)}), then `hostprep"
+                " apply`"
             ),
         )
 
@@ -162,11 +163,11 @@ class JudgedVolume:
         if found.status is Status.PASS:
             message = f"{self.spec.path}: {error.message}"
             return Finding(Status.UNKNOWN, found.subject, message, remedy=Remedy(hint=error.hint))
-        hint = error.hint and f"of the owner: {error.hint}"
+        hint = error.hint and f"for the owner: {error.hint}"
         return replace(
             found,
             status=verdict((found.status, Status.UNKNOWN)),
-            message=f"{found.message.removesuffix('.')}; and of its owner: {error.message}",
+            message=f"{found.message.removesuffix('.')}; and its owner: {error.message}",
             remedy=replace(remedy, hint="; ".join(filter(None, (remedy.hint, hint)))),
         )
 
@@ -184,9 +185,9 @@ def freeing_memory(too_little: str) -> Remedy:
     """Return the remedy if there is not enough memory for a volume as the spec wants it."""
     return Remedy(
         ("hostprep status", WHO_TAKES_MEMORY),
-        f"the memory does not suffice now ({too_little}): end what takes it, unstage something, or"
-        " give the volumes a smaller `size:` in the spec; then `hostprep apply` (--reserve leaves"
-        " the machine less)",
+        f"there is too little memory now ({too_little}): end what uses it, unstage something, or"
+        " give the volumes a smaller `size:` in the spec; then `hostprep apply` (a smaller"
+        " --reserve keeps less for the machine)",
     )
 
 
@@ -255,7 +256,7 @@ def _spoiled(options: Sequence[str]) -> Iterator[str]:
     if "noauto" in options:
         yield "noauto, so it is not mounted at boot"
     elif "nofail" not in options:
-        yield "nofail is missing, so the boot stops where the mount fails"
+        yield "nofail is missing, so the boot stops if the mount fails"
     if "ro" in options:
         yield "ro, so nothing can be staged into it"
 

@@ -71,33 +71,36 @@ def judge(facts: Facts) -> Iterator[Finding]:
     """Judge what the kernel says about its clock."""
     if facts.refused:
         message = (
-            "this container or service may not ask the kernel for its clock (adjtimex is filtered),"
-            " so it was not looked at; on the host itself, or without ProtectClock=:"
+            "this container or service may not ask the kernel about its clock (adjtimex is"
+            " filtered), so it was not looked at; on the host itself, or without ProtectClock=, run"
             " hostprep check --only HP060."
         )
         yield Finding(Status.SKIP, "clock", message, Measured("not looked at", None))
         return
     error = facts.error_at_most_seconds
     fine = facts.synchronised and error <= _WORST_SECONDS
-    message = f"the clock is kept right, to {format_seconds(error)} at most."
+    message = f"the clock is synchronised, and off by at most {format_seconds(error)}."
     if not facts.synchronised:
         message = (
-            "nothing tells the kernel that its clock is right: where nobody keeps it, it drifts, by"
+            "the clock is not synchronised, as far as the kernel knows: left alone, it drifts by"
             " seconds a week or more."
         )
     elif not fine:
-        message = f"the clock may be wrong by {format_seconds(error)}: its servers were not heard."
+        message = (
+            f"the clock may be off by {format_seconds(error)}: its time servers have not answered"
+            " lately."
+        )
     yield Finding(
         Status.PASS if fine else Status.WARN,
         "clock",
         message,
         Measured(
-            f"off by {format_seconds(error)} at most" if facts.synchronised else "not synchronised",
+            f"off by at most {format_seconds(error)}" if facts.synchronised else "not synchronised",
             error if facts.synchronised else None,
             "seconds",
             "lower",
         ),
-        f"synchronised, to {format_seconds(_WORST_SECONDS)}",
+        f"synchronised, to within {format_seconds(_WORST_SECONDS)}",
         "adjtimex(2): STA_UNSYNC and maxerror, which systemd-timesyncd keeps below 1.1 s",
         _WORST_SECONDS,
         None
@@ -110,10 +113,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
                 "systemctl enable --now chrony",
                 "chronyc waitsync 12",
             ),
-            "in a container, on its host; where chrony runs already, it needs `rtcsync` in its"
-            " configuration, or it does not tell the kernel; where systemd-timesyncd is there:"
-            " timedatectl set-ntp true; on RHEL and its kin it is dnf install chrony,"
-            " and the unit is chronyd",
+            "in a container, do this on its host; if chrony already runs, it needs `rtcsync` in its"
+            " configuration to tell the kernel; if systemd-timesyncd is there, use timedatectl"
+            " set-ntp true instead; on RHEL and its relatives it is dnf install chrony, and the"
+            " unit is chronyd",
         ),
     )
 

@@ -47,20 +47,20 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if facts.affinity < facts.online:
         status = Status.WARN
         message = (
-            f"this shell may run on {facts.affinity} of {facts.online} processors alone, and all"
-            " that is started from it."
+            f"this shell, and all that is started from it, may run on only {facts.affinity} of"
+            f" {facts.online} processors."
         )
         remedy = Remedy(
             (f"taskset --cpu-list --pid {facts.online_list} $$",),
-            "in the shell that starts the training. Where a cpuset holds it (Slurm, docker run"
-            " --cpuset-cpus), ask for more there; if it is meant so, nothing is wrong",
+            "in the shell that starts the training. If a cpuset confines it (Slurm, docker run"
+            " --cpuset-cpus), ask for more there; if that is intended, nothing is wrong",
         )
         if facts.isolated:
             message += f" The kernel's scheduler leaves {facts.isolated} alone (isolcpus=)."
             remedy = Remedy(
-                hint="take isolcpus= from the kernel's command line (GRUB_CMDLINE_LINUX in"
-                " /etc/default/grub, update-grub) and reboot: to widen the affinity has nothing"
-                " moved there. If it is meant so, nothing is wrong",
+                hint="remove isolcpus= from the kernel's command line (GRUB_CMDLINE_LINUX in"
+                " /etc/default/grub, update-grub) and reboot: a wider affinity alone moves"
+                " nothing there. If it is intended, nothing is wrong",
             )
     yield Finding(
         status,

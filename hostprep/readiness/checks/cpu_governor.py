@@ -82,7 +82,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     )
     status, remedy = Status.PASS, None
     noun = "processor" if len(facts.policies) == 1 else "processors"
-    message = f"the clock rises with the work ({shown} {noun})."
+    message = f"the clock rises with the load ({shown} {noun})."
     measured = Measured(shown, shown.removeprefix("governor "))
     wanted = "performance, or one that scales with the load"
     wanted_by = "the kernel's admin-guide/pm/cpufreq; Meta's GCM looks at the governor too"
@@ -98,9 +98,12 @@ def judge(facts: Facts) -> Iterator[Finding]:
         low, high = capped[0].allowed_khz or 0, capped[0].highest_khz or 0
         count = format_count(len(capped), "processor")
         are = "is" if len(capped) == 1 else "are"
-        message = f"{count} {are} held to {low / 1e6:.2f} GHz of {high / 1e6:.2f} GHz."
-        measured = Measured(f"{low / 1e6:.2f} GHz at most", low * 1000, "Hz", "higher")
-        wanted = f"{_LEAST_SHARE:.0%} of {high / 1e6:.2f} GHz at least"
+        message = (
+            f"{count} {are} limited to {low / 1e6:.2f} GHz, of {high / 1e6:.2f} GHz that the"
+            " hardware can do."
+        )
+        measured = Measured(f"at most {low / 1e6:.2f} GHz", low * 1000, "Hz", "higher")
+        wanted = f"at least {_LEAST_SHARE:.0%} of {high / 1e6:.2f} GHz"
         wanted_by = "hostprep; the kernel's scaling_max_freq and cpuinfo_max_freq"
     if status is Status.WARN:
         # If there are two kinds of processors, the kernel lowers it to what each of them supports.

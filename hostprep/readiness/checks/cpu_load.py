@@ -43,14 +43,14 @@ def judge(facts: Facts) -> Iterator[Finding]:
         status = Status.WARN
         message = (
             f"{facts.load:.2f} processes ran or waited for the disk on {count} over the last"
-            " minute: a training's workers would share with them."
+            " minute: the workers of a training run would share the processors with them."
         )
         remedy = Remedy(
             (WHO_COMPUTES,),
-            "wait for them or end them; a WARN of HP047 is of the same cause, and says what they"
-            " wait for. If it is the training itself, nothing is wrong; if it was something that is"
-            " over, look again in a minute. A container shows only its own, and the load is of the"
-            " whole machine: look on its host",
+            "wait for them or end them; if HP047 warns too, it has the same cause, and says what"
+            " they wait for. If they are the training itself, nothing is wrong; if they have just"
+            " ended, check again in a minute. A container shows only its own processes, but the"
+            " load is that of the whole machine: look on its host",
         )
     yield Finding(
         status,

@@ -62,7 +62,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if not tight:
         message = f"no cgroup gives less than the {processors}"
         if facts.hidden:
-            message += ", or none that is to be seen: /sys/fs/cgroup does not show this process's"
+            message += (
+                ", or none that can be seen: /sys/fs/cgroup does not show the cgroup of this"
+                " process"
+            )
         yield Finding(
             Status.PASS,
             "processor time",
@@ -75,22 +78,23 @@ def judge(facts: Facts) -> Iterator[Finding]:
     least = min(tight, key=lambda quota: quota.cpus)
     felt = ""
     if least.periods and least.throttled is not None:
-        felt = f", and throttled it in {least.throttled:,} of {least.periods:,} periods"
+        felt = f", and was throttled in {least.throttled:,} of {least.periods:,} periods"
     yield Finding(
         Status.FAIL if least.cpus < 1 else Status.WARN,
         "processor time",
-        f"cgroup {least.group} gives {least.cpus:g} of the {processors}{felt}:"
-        " workers that are counted by processors stand still for up to"
-        f" {1 - least.cpus / facts.processors:.0%} of the time.",
+        f"cgroup {least.group} gives {least.cpus:g} of the {processors}{felt}: if there is a worker"
+        f" for each processor, they stand still for up to {1 - least.cpus / facts.processors:.0%}"
+        " of the time.",
         Measured(f"{least.cpus:g} processors", least.cpus, "processors", "higher"),
         processors,
         "the affinity of this process",
         facts.processors,
         Remedy(
             tuple(map(_lift, tight)),
-            "whoever set it sets it again, and a container may not lift its own: docker run --cpus,"
-            " CPUQuota= of a systemd unit, limits.cpu in Kubernetes. If it is meant so, `hostprep"
-            " recommend` counts with it",
+            "this lasts until whoever set it sets it again, and a container may not lift its own:"
+            " to lift it permanently, change it where it was set (docker run --cpus, CPUQuota= of a"
+            " systemd unit, limits.cpu in Kubernetes). If it is intended, `hostprep recommend`"
+            " takes it into account",
         ),
     )
 

@@ -47,7 +47,10 @@ def look(context: Context) -> Facts:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the share of the time since boot."""
     if not facts.counters:
-        message = "the processors have no counters of throttling here (Intel's have, not in a VM)."
+        message = (
+            "the processors do not count thermal throttling here (only Intel's do, and not in a"
+            " VM)."
+        )
         yield Finding(Status.SKIP, "heat", message)
         return
     # If only events are counted, each is assumed to take a second, though it may cover several.
@@ -55,19 +58,18 @@ def judge(facts: Facts) -> Iterator[Finding]:
     seconds = float(facts.events) if facts.throttled_seconds is None else facts.throttled_seconds
     share = min(1.0, seconds / facts.uptime_seconds) if facts.uptime_seconds else 0.0
     status, remedy = Status.PASS, None
-    times = f"{facts.events:,} times" + (f", {format_seconds(seconds)} in all" if known else "")
-    message = f"a core was slowed down by heat {times} since boot: hardly ever."
+    times = f"{facts.events:,} times" + (f" ({format_seconds(seconds)} in all)" if known else "")
+    message = f"heat has slowed a core down {times} since boot: hardly ever."
     if not facts.events:
-        message = "no core was slowed down by heat since boot."
+        message = "heat has slowed no core down since boot."
     if share >= _MUCH_SHARE:
         status = Status.WARN
-        message = (
-            f"a core was slowed down by heat {times} since boot: the cooling does not suffice."
-        )
+        message = f"heat has slowed a core down {times} since boot: the cooling is not sufficient."
         remedy = Remedy(
             ("sensors",),
-            "clean filters and fans, see that they turn, and look at the room's temperature; the"
-            " counters begin anew at the next boot (`sensors` is in the package lm-sensors)",
+            "clean filters and fans, check that the fans turn, and check the room's temperature;"
+            " the counters start from zero at the next boot (`sensors` is in the package"
+            " lm-sensors)",
         )
     yield Finding(
         status,

@@ -90,7 +90,7 @@ def _judge_one(wanted: Wanted, spec: str) -> Finding:
     status, remedy = Status.PASS, None
     measured, message = service.state or "", f"{service.unit} brings {name} back at every boot."
     if service.hindered_by is not None:
-        message = f"{name} came back in this boot: {_setter(service)}, which held."
+        message = f"{name} came back in this boot: {_setter(service)}, and that condition was met."
     if wrong is not None:
         status, (measured, message, remedy) = Status.WARN, wrong
     return Finding(
@@ -120,12 +120,14 @@ def _not_set_up(wanted: Wanted, apply: str) -> Wrong | None:
     if not service.installed:
         return "not installed", f"{gone} {unit} is not there.", remedy
     if service.state is None:
-        return "not recorded", f"{gone} what {unit} is to stage is not on record.", remedy
+        return "not recorded", f"{gone} there is no record of what {unit} is to stage.", remedy
     if not service.enabled:
         return "not enabled", f"{gone} {unit} is not enabled.", remedy
     if other := _another(wanted):
         if wanted.from_another:
-            remedy = Remedy((apply,), f"first what HP012 says of {name}: until then it is refused")
+            remedy = Remedy(
+                (apply,), f"first do what HP012 says about {name}: until then this is refused"
+            )
         return "another", f"{unit} was set up for another {name}: {other}.", remedy
     return None
 
@@ -137,7 +139,7 @@ def _astray(wanted: Wanted, apply: str) -> Wrong | None:
     unit, again = service.unit, _again(quote(service.unit))
     if drop_in := service.overridden_by:
         message = f"{gone} the drop-in {drop_in} keeps {unit} from running `hostprep restage`."
-        hint = "somebody wrote it: ask why first; take its ExecStart= lines out"
+        hint = "somebody wrote it: ask why first; remove its ExecStart= lines"
         return "overridden", message, Remedy((), f"{hint}, then {again}")
     if drop_in := service.lost_in:
         runs = f"has {unit} run {service.lost_program}, which is not there"
@@ -148,7 +150,7 @@ def _astray(wanted: Wanted, apply: str) -> Wrong | None:
         message = f"{gone} {unit} does not run `hostprep restage`."
         return "edited", message, _writing_anew(service, apply)
     if (service.hindered_by or "").startswith("User="):
-        message = f"{gone} {_setter(service)}, and the service stages as root alone."
+        message = f"{gone} {_setter(service)}, but the service can only stage as root."
         return "hindered", message, _unhindering(service, apply)
     if service.lost_program is not None:
         message = f"{gone} {unit} runs {service.lost_program}, which is not there."
@@ -162,8 +164,8 @@ def _on_condition(wanted: Wanted, apply: str) -> Wrong | None:
     if service.hindered_by is None or (service.held and service.state == "ready"):
         return None
     message = (
-        f"{wanted.name} may not come back after a reboot: {_setter(service)}, and where that does"
-        " not hold, systemd does not start the service."
+        f"{wanted.name} may not come back after a reboot: {_setter(service)}, and if that condition"
+        " is not met, systemd does not start the service."
     )
     return "hindered", message, _unhindering(service, apply)
 
@@ -178,7 +180,7 @@ def _unhindering(service: BootService, apply: str) -> Remedy:
     if service.hindered_in is None:
         return _writing_anew(service, apply)
     hint = "somebody wrote it: ask why first; `hostprep apply` leaves it as it is"
-    return Remedy((), f"{hint}: take that line out, then {_again(quote(service.unit))}")
+    return Remedy((), f"{hint}: remove that line, then {_again(quote(service.unit))}")
 
 
 def _failed(wanted: Wanted, apply: str) -> Wrong | None:
@@ -214,10 +216,10 @@ def _another(wanted: Wanted) -> str | None:
     """Say what the service stages if the spec now wants something else, otherwise None."""
     service = wanted.service
     if None not in (service.target, wanted.target) and service.target != wanted.target:
-        return f"it stages into {service.target}, and the spec has it at {wanted.target}"
+        return f"it stages into {service.target}, but the spec has it at {wanted.target}"
     if None not in (service.source, wanted.source) and service.source != wanted.source:
         leads = "" if wanted.named == wanted.source else f", which leads to {wanted.source}"
-        return f"it stages from {service.source}, and the spec names {wanted.named}{leads}"
+        return f"it stages from {service.source}, but the spec names {wanted.named}{leads}"
     return None
 
 

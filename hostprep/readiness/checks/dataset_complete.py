@@ -61,7 +61,7 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
     message = f"{each.dataset.target} is as it was staged: {extent(found)} compared."
     if found.added:
         others = format_count(found.added, "entry")
-        message += f" Beside that there is what hostprep did not stage: {others}."
+        message += f" Also there, but not staged by hostprep: {others}."
     if wrong:
         message = f"{each.dataset.target} is not as it was staged: {difference(found)}."
     names = "the manifest: names, sizes and times of modification"

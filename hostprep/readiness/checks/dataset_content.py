@@ -94,8 +94,8 @@ def _judge_one(each: Read, found: ReadThrough) -> Finding:
         message = f"{dataset.target} was read through, and is what was staged: {files}."
     else:
         message = (
-            f"{extent} of {dataset.target} were read within the time, none of it is damaged; the"
-            " rest was not looked at."
+            f"{extent} of {dataset.target} were read in the time available, and none of it is"
+            " damaged; the rest was not read."
         )
     hint = "it reads source and copy, and copies what differs"
     remedy = dataset.staging(hint, "--full-check") if wrong else None

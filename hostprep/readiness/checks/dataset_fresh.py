@@ -97,7 +97,7 @@ def _from_elsewhere(dataset: JudgedDataset, mount: str | None, *, limited: bool)
     staged_from = "" if dataset.record is None else dataset.record.source
     named, real = dataset.source, dataset.origin.real
     leads = "" if real in (None, named) else f", which leads to {real} now"
-    remedy = dataset.staging("the copy is replaced; its volume goes with the last data set in it")
+    remedy = dataset.staging("this replaces the copy; its volume is unmounted once it is empty")
     if remedy.commands:
         lines = (f"hostprep unstage {quote(dataset.target)}", *((mount,) if mount else ()))
         hint = hint_outside_of_jobs(remedy.hint, limited=limited)
@@ -105,7 +105,7 @@ def _from_elsewhere(dataset: JudgedDataset, mount: str | None, *, limited: bool)
     return Finding(
         Status.FAIL,
         dataset.subject,
-        f"{dataset.name} was staged from {staged_from}, and the spec names {named}{leads}.",
+        f"{dataset.name} was staged from {staged_from}, but the spec names {named}{leads}.",
         Measured(staged_from, staged_from),
         real or named,
         "the spec",
@@ -119,10 +119,10 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
     failed = (
         0 if each.dataset.record is None else sum(s.failed for s in each.dataset.record.skipped)
     )
-    but = f", but for {format_count(failed, 'entry')} that could not be staged" if failed else ""
+    but = f", except for {format_count(failed, 'entry')} that could not be staged" if failed else ""
     message = f"{name} is what {source} holds{but}: {extent(found)} compared."
     if differ:
-        message = f"{source} was changed since {name} was staged: {difference(found)}."
+        message = f"{source} has changed since {name} was staged: {difference(found)}."
     names = "the source: names, sizes, times, owners and modes"
     cure = "it copies what changed, and keeps the rest"
     return comparison(each, found, differ, message, names, cure)

@@ -104,21 +104,21 @@ def _judge_one(dataset: JudgedDataset, coming: bool, taken: bool) -> Finding:
             remedy = dataset.staging(f"first {cure_of(dataset.record.skipped)}")
     elif dataset.state == "copying" or coming:
         status = Status.FAIL
-        message = f"{name} is on its way to {target}, and not there yet."
+        message = f"{name} is being staged to {target}, and is not there yet."
         remedy = Remedy((f"hostprep wait {quote(name)}",))
     elif dataset.state == "interrupted":
         status = Status.FAIL
-        message = f"the staging of {name} was interrupted: {target} is not whole."
+        message = f"the staging of {name} was interrupted: {target} is incomplete."
         if dataset.record is not None and dataset.record.phase == "removing":
-            message = f"{target} is not whole: {dataset.reason}."
+            message = f"{target} is incomplete: {dataset.reason}."
             remedy = _after_removal(dataset, dataset.record)
     elif dataset.state == "unreachable":
         status, (message, remedy) = Status.UNKNOWN, _unreachable(dataset)
     elif taken:
         status = Status.FAIL
         message = (
-            f"what lies at {target} was not staged by hostprep, by its records here, and nobody"
-            " can tell whether it is whole."
+            f"according to its records here, hostprep did not stage what lies at {target}, and"
+            " nobody can tell whether it is complete."
         )
         remedy = making_way(dataset, "`hostprep stage` leaves alone what it did not make")
     else:
@@ -129,7 +129,7 @@ def _judge_one(dataset: JudgedDataset, coming: bool, taken: bool) -> Finding:
         dataset.subject,
         message,
         Measured(dataset.state, dataset.state),
-        "staged, and not without files",
+        "staged, and not empty",
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,
     )
@@ -139,13 +139,13 @@ def _unreachable(dataset: JudgedDataset) -> tuple[str, Remedy]:
     """Say that nobody can tell whether it is there, and what helps."""
     target = dataset.target
     if dataset.reason.startswith(NOT_FOR_US):
-        hint = "see who may, and run the check as one"
+        hint = "see who may, and run the check as such a user"
         message = f"{target} may be there or not: {dataset.reason}."
         return message, Remedy((f"namei -l {quote(target)}",), hint)
     message = f"nobody can tell whether {target} is there ({dataset.reason})."
     if (dataset.in_the_way or "").startswith(UNLOCK):
         return message, Remedy((), dataset.in_the_way)
-    hint = "see why its disk fails, or its server is silent"
+    hint = "find out why its disk fails, or why its server does not answer"
     return message, Remedy((f"findmnt -T {quote(target)}",), hint)
 
 
@@ -154,8 +154,8 @@ def _filled(dataset: JudgedDataset) -> Remedy:
     return replace(
         dataset.staging(),
         hint=f"bring what belongs in {dataset.source} back (is its disk or share mounted?), then"
-        " stage it again; one that is not needed goes by"
-        f" `hostprep unstage {quote(dataset.target)}`",
+        " stage it again; if it is not needed, remove it with `hostprep unstage"
+        f" {quote(dataset.target)}`",
     )
 
 
@@ -165,10 +165,13 @@ def _lacking(record: Record) -> str:
     unread = sum(item.failed for item in record.skipped) - blocked
     parts = []
     if unread or not blocked:
-        parts.append(f"{unread} of the source's entries as they are now, which could not be read")
+        parts.append(
+            f"the current state of {unread} of the source's entries, which could not be read"
+        )
     if blocked:
         parts.append(
-            f"{blocked} of the source's entries, whose place on the target something else has taken"
+            f"{blocked} of the source's entries, whose place on the target is taken by something"
+            " else"
         )
     return ", and ".join(parts)
 

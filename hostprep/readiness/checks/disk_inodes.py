@@ -11,7 +11,8 @@ from hostprep.readiness.model import Check, Finding, Remedy, Severity, Status
 def _remedy(point: str) -> Remedy:
     return Remedy(
         (f"du -x --inodes --max-depth=2 {point} | sort -n | tail -n 20",),
-        "the folders with most files; ext4 fixes their number when it is made (mkfs.ext4 -i)",
+        "shows the folders with the most files; ext4 fixes the number of inodes when it is made"
+        " (mkfs.ext4 -i)",
     )
 
 
@@ -31,7 +32,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each file system that has a limit."""
     for room in facts.rooms:
         if room.read_only:  # HP041 reports it
-            message = f"{room.mount_point} is mounted read-only: no room counts there."
+            message = f"{room.mount_point} is mounted read-only, so its free inodes do not matter."
             yield Finding(Status.SKIP, room.mount_point, message)
         else:
             yield judge_room(room, _INODES)

@@ -55,7 +55,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
         low = arm and device.readahead_bytes < _DEFAULT_BYTES
         message = f"{device.name} reads {size} ahead."
         if low:
-            message = f"{device.name} reads only {size} ahead: its arm moves between small pieces."
+            message = (
+                f"{device.name} reads only {size} ahead: with several readers, its arm moves after"
+                " each small piece."
+            )
         yield Finding(
             Status.WARN if low else Status.PASS,
             device.name,
@@ -66,8 +69,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             _DEFAULT_BYTES if arm else None,
             Remedy(
                 (f"blockdev --setra 4096 /dev/{device.name}",),
-                f'2 MiB, until the reboot; for good a udev rule: KERNEL=="{device.name}",'
-                ' ATTR{bdi/read_ahead_kb}="2048"',
+                "2 MiB, until the next boot; permanently with a udev rule:"
+                f' KERNEL=="{device.name}", ATTR{{bdi/read_ahead_kb}}="2048"',
             )
             if low
             else None,

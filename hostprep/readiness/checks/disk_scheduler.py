@@ -44,17 +44,21 @@ def _judge_one(disk: Disk) -> Finding:
     name, chosen = disk.device.name, disk.device.scheduler or ""
     in_sysfs = name.replace("/", "!")  # udev's KERNEL has the slash
     wanted, better = "any", None
-    message = f"{name} is scheduled by {chosen}."
+    message = f"{name} has the I/O scheduler {chosen}."
     if disk.storage_class in _FLASH:
         wanted = "none, mq-deadline or kyber"
         if chosen == "bfq":
             better = "none" if disk.storage_class is StorageClass.NVME else "mq-deadline"
-            message = f"{name} is scheduled by bfq, whose work for every request slows flash down."
+            message = (
+                f"{name} has the I/O scheduler bfq, whose work for every request slows flash down."
+            )
     elif disk.storage_class is StorageClass.ARM:
         wanted = "mq-deadline or bfq"
         if chosen == "none":
             better = "mq-deadline"
-            message = f"{name} has an arm and no scheduler: its requests are not put in order."
+            message = (
+                f"{name} is a hard disk without an I/O scheduler: its requests are not sorted."
+            )
     return Finding(
         Status.PASS if better is None else Status.WARN,
         name,
@@ -66,7 +70,7 @@ def _judge_one(disk: Disk) -> Finding:
         if better is None
         else Remedy(
             (f"echo {better} > {quote(f'/sys/block/{in_sysfs}/queue/scheduler')}",),
-            f'until the reboot; for good a udev rule: KERNEL=="{name}",'
+            f'until the next boot; permanently with a udev rule: KERNEL=="{name}",'
             f' ATTR{{queue/scheduler}}="{better}"',
         ),
     )

@@ -13,7 +13,8 @@ from hostprep.units import GIB, MIB, format_bytes
 def _remedy(point: str) -> Remedy:
     return Remedy(
         (f"du -xh --max-depth=2 {point} | sort -h | tail -n 20", "hostprep status"),
-        "the largest folders; and data sets that nobody trains on any more: hostprep unstage NAME",
+        "show the largest folders and the data sets; remove a data set that nobody trains on any"
+        " more with hostprep unstage NAME",
     )
 
 
@@ -38,10 +39,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
 def _read_only(room: Room) -> Finding:
     """Return a WARN, not a FAIL: staged data can still be read, and may be another host's."""
     point = room.mount_point
-    writable = f"mount -o remount,rw {quote(point)}, once `dmesg` tells why it is not writable"
+    writable = f"mount -o remount,rw {quote(point)}, once `dmesg` says why it is not writable"
     if not room.staged_to:
-        writable += "; or HOSTPREP_STATE_DIR names another place for hostprep's records"
-    what = "nothing can be staged to it" if room.staged_to else "hostprep keeps no records there"
+        writable += "; or set HOSTPREP_STATE_DIR to another place for hostprep's records"
+    what = "nothing can be staged to it" if room.staged_to else "hostprep cannot keep records there"
     return Finding(
         Status.WARN,
         point,

@@ -52,12 +52,17 @@ def look(context: Context) -> Facts:
     ]
     shown = ", ".join(names)
     if names and context.euid != 0:
-        message = f"SMART of {shown} is for root to read; as root: hostprep check --only HP043."
+        message = (
+            f"only root may read the SMART data of {shown}; as root, run hostprep check --only"
+            " HP043."
+        )
         return Facts((), message)
     try:
         return Facts(tuple(_ask(context, name) for name in names))
     except NotInstalled:
-        message = f"smartctl, which reads SMART of {shown}, is not installed (apt-get install"
+        message = (
+            f"smartctl, which reads the SMART data of {shown}, is not installed (apt-get install"
+        )
         return Facts((), f"{message} {PACKAGE}).")
 
 
@@ -76,7 +81,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if facts.not_asked is not None:
         yield Finding(Status.SKIP, "disks", facts.not_asked)
     elif not facts.disks:
-        message = "no disk of one's own is under the paths: virtual and remote ones tell no wear."
+        message = (
+            "none of the paths is on a local physical disk, and virtual and remote disks do not"
+            " report wear."
+        )
         yield Finding(Status.SKIP, "disks", message)
     for disk in facts.disks:
         yield _judge_one(disk)
@@ -88,7 +96,7 @@ def _judge_one(disk: Disk) -> Finding:
         remedy = Remedy((f"smartctl -a /dev/{name}",), "a disk that does not answer is dying")
         return Finding(Status.UNKNOWN, name, disk.problem, remedy=remedy)
     if health is None:
-        why = "is asleep, and was not woken up" if disk.asleep else "tells nothing by SMART"
+        why = "is asleep, and was not woken up" if disk.asleep else "reports nothing through SMART"
         return Finding(Status.SKIP, name, f"{name} {why}.")
     status, message = _found(name, health)
     used = health.used_percent
@@ -96,11 +104,11 @@ def _judge_one(disk: Disk) -> Finding:
         status,
         name,
         message,
-        Measured("wear not told", None)
+        Measured("wear not reported", None)
         if used is None
         else Measured(f"{used}% worn", used, "percent", "lower"),
         f"passed, below {_WORN_PERCENT}% worn, no lost sectors",
-        "the disk's own verdict and NVMe's percentage_used (SATA: its maker's attribute)",
+        "the disk's own verdict and NVMe's percentage_used (SATA: its vendor's attribute)",
         _WORN_PERCENT,
         None
         if status is Status.PASS
@@ -110,22 +118,22 @@ def _judge_one(disk: Disk) -> Finding:
                 f"smartctl -x /dev/{name}",
                 *(() if name.startswith("nvme") else (f"smartctl -t short /dev/{name}",)),
             ),
-            "copy away what exists only there, and have a new disk ready",
+            "copy what exists only there to another disk, and have a replacement ready",
         ),
     )
 
 
 def _found(name: str, health: Health) -> tuple[Status, str]:
     if health.passed is False:
-        return Status.FAIL, f"{name} says of itself that it fails; what is on it may be gone soon."
+        return Status.FAIL, f"{name} reports that it is failing; what is on it may be lost soon."
     if health.media_errors:
-        lost = f"{health.media_errors} errors of the medium or sectors that cannot be read"
-        return Status.WARN, f"{name} counts {lost}: a file there may be lost."
+        lost = f"{health.media_errors} media errors or unreadable sectors"
+        return Status.WARN, f"{name} reports {lost}: a file there may be lost."
     used = health.used_percent
     if used is not None and used >= _WORN_PERCENT:
-        return Status.WARN, f"{name} has spent {used}% of the writes that it is rated for."
+        return Status.WARN, f"{name} has used up {used}% of the writes that it is rated for."
     worn = "" if used is None else f", {used}% worn"
-    return Status.PASS, f"{name} is well by its own word{worn}."
+    return Status.PASS, f"{name} reports that it is healthy{worn}."
 
 
 CHECK = Check(

@@ -9,6 +9,7 @@ from hostprep.host.gpu_driver import driver_of
 from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ def judge(facts: Facts) -> Iterator[Finding]:
     expected, by = _expected(facts)
     names = ", ".join(sorted({gpu.name for gpu in nvml.gpus}))
     enough = shown >= expected
-    message = f"{shown} of them: {names}."
+    message = f"the driver shows {format_count(shown, 'GPU')}: {names}."
     if enough and nvml.closed:
         message = f"{message[:-1]}, and {nvml.closed} more that this process may not open."
     elif not enough:
-        message = f"the driver shows {shown} GPUs of {expected}; the others do not answer it."
+        message = f"the driver shows only {shown} of {expected} GPUs; the others do not answer it."
     yield Finding(
         Status.PASS if enough else Status.FAIL,
         "GPUs",
@@ -67,7 +68,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if enough
         else Remedy(
             ("dmesg | grep -iE 'nvrm|xid'", "lspci -d 10de: -nnk"),
-            "switch the machine off and on, a reboot may not do; then check power cables and slots",
+            "power the machine off and on (a reboot may not be enough); then check power cables and"
+            " slots",
         ),
     )
 
@@ -82,9 +84,9 @@ def _expected(facts: Facts) -> tuple[int, str]:
     if nvml.lost:
         return max(counted, ours), "the PCI devices, and what NVML counts"
     if 0 < facts.nodes < ours:
-        return facts.nodes, "the nodes /dev/nvidia*, as a container is given"
+        return facts.nodes, "the /dev/nvidia* nodes given to this container"
     if nvml.closed:
-        return ours, f"the PCI devices, but {nvml.closed} that this process may not open"
+        return ours, f"the PCI devices, except {nvml.closed} that this process may not open"
     return ours, "the PCI devices"
 
 

@@ -19,7 +19,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         return
     if nvml.problem is None:
         cuda = nvml.cuda_version
-        knows = "" if cuda is None else f", knows CUDA {cuda[0]}.{cuda[1]}"
+        knows = "" if cuda is None else f", and supports CUDA {cuda[0]}.{cuda[1]}"
         message = f"driver {nvml.driver_version} answers{knows}."
         measured = Measured(f"driver {nvml.driver_version}", nvml.driver_version)
         yield Finding(Status.PASS, "driver", message, measured, *wanted)
@@ -28,8 +28,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Status.SKIP,
             "driver",
-            f"{facts.withheld}, and none can be opened here: the driver was not judged. A check"
-            " outside of the job or container tells.",
+            f"{facts.withheld}, and none can be opened here, so the driver was not judged. Run the"
+            " check outside the job or container.",
         )
         return
     if nvml.code is None:
@@ -42,7 +42,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         return
     reason, cure = driver_trouble(nvml, facts.driver) or (
         nvml.problem,
-        "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; then install the driver anew",
+        "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; then reinstall the driver",
     )
     yield Finding(
         Status.FAIL,

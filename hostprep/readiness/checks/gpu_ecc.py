@@ -18,7 +18,7 @@ def _judge_one(gpu: Gpu) -> Finding:
     if gpu.ecc is None:
         return Finding(Status.SKIP, name(gpu), f"the {gpu.name} has no ECC.")
     if not gpu.ecc:
-        message = f"ECC of the {gpu.name} is switched off: errors pass unseen."
+        message = f"ECC of the {gpu.name} is switched off: errors go unnoticed."
         return Finding(Status.SKIP, name(gpu), message, Measured("ECC off", False))
     errors = gpu.ecc_uncorrected
     if errors is None:
@@ -26,7 +26,7 @@ def _judge_one(gpu: Gpu) -> Finding:
     return Finding(
         Status.FAIL if errors else Status.PASS,
         name(gpu),
-        f"{errors} errors of its memory could not be corrected since the driver was loaded.",
+        f"since the driver was loaded, {errors} memory errors could not be corrected.",
         Measured(f"{errors} errors", errors, "errors", "lower"),
         "0",
         "NVML's volatile uncorrected ECC errors; NVIDIA, GPU memory error management",

@@ -17,7 +17,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 def _judge_one(gpu: Gpu) -> Finding:
     width, most = gpu.link_width, gpu.max_link_width
     if not width or not most:
-        message = f"the {gpu.name} tells no PCIe link: it is a part of the board, or virtual."
+        message = f"the {gpu.name} reports no PCIe link: it is built into the board, or virtual."
         return Finding(Status.SKIP, name(gpu), message)
     now, best = gpu.link_generation, gpu.max_link_generation
     slower = now is not None and best is not None and now < best
@@ -26,9 +26,9 @@ def _judge_one(gpu: Gpu) -> Finding:
     wanted = f"{best}.0 x{most}" if slower and not asleep else f"x{most}"
     message = f"PCIe {now or '?'}.0 x{width}"
     if not fine:
-        message += f", where {best or '?'}.0 x{most} could be"
+        message += f", although {best or '?'}.0 x{most} is possible"
     elif asleep:
-        message += f": the generation of an idle link, {best}.0 when it is used"
+        message += f": the link is idle, and runs at {best}.0 when it is used"
     # CUDA may number the GPUs in another order than NVML.
     only = f"CUDA_VISIBLE_DEVICES={gpu.uuid} " if gpu.uuid else ""
     return Finding(
@@ -43,8 +43,8 @@ def _judge_one(gpu: Gpu) -> Finding:
         if fine
         else Remedy(
             (f"{only}hostprep verify --quick", f"nvidia-smi -i {gpu.index} -q"),
-            "verify reads it under load; then: seat the card anew, look for risers, and for lanes"
-            " that the slot shares with an NVMe drive",
+            "verify reads the link under load; then reseat the card, and look for risers and for"
+            " lanes that the slot shares with an NVMe drive",
         ),
     )
 

@@ -30,7 +30,11 @@ def _judge_one(gpu: Gpu, visible: bool) -> Finding:
     most, busy = max(_DESKTOP_BYTES, int(gpu.total_bytes * _HELD_SHARE)), gpu.utilisation_percent
     taken = gpu.used_bytes >= most or (busy or 0) >= BUSY_PERCENT
     # NVML does not report this for a GPU that is partitioned (MIG).
-    how = "how busy it is, is not told" if busy is None else f"it is busy for {busy}% of the time"
+    how = (
+        "NVML does not report how busy it is"
+        if busy is None
+        else f"it is busy for {busy}% of the time"
+    )
     size = format_bytes(gpu.used_bytes)
     pids = [process.pid for process in gpu.processes or ()]
     who = f", by process {', '.join(map(str, pids))}" if pids else ""
@@ -45,8 +49,8 @@ def _judge_one(gpu: Gpu, visible: bool) -> Finding:
             "lower",
         ),
         f"less than {format_bytes(most)} held, less than {BUSY_PERCENT}% busy",
-        f"hostprep: {_HELD_SHARE:.0%} of the memory, of a small GPU {format_bytes(_DESKTOP_BYTES)};"
-        " a desktop takes less, a training takes more",
+        f"hostprep: {_HELD_SHARE:.0%} of the memory, or {format_bytes(_DESKTOP_BYTES)} on a small"
+        " GPU; a desktop takes less, a training run takes more",
         most,
         Remedy(
             (

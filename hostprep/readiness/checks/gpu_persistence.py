@@ -49,7 +49,7 @@ def _judge_one(gpu: Gpu, with_screen: tuple[str, ...]) -> Finding:
         message = "persistence mode is off, but a screen keeps the driver loaded."
     else:
         message = (
-            "persistence mode is off: the driver starts anew with each program, which takes"
+            "persistence mode is off: the driver starts again for each program, which takes"
             " seconds."
         )
     return Finding(
@@ -63,9 +63,10 @@ def _judge_one(gpu: Gpu, with_screen: tuple[str, ...]) -> Finding:
         if fine
         else Remedy(
             ("systemctl enable --now nvidia-persistenced", "nvidia-smi -pm 1"),
-            "the second lasts until the reboot, and alone does it where there is no such service,"
-            " or one that runs with --no-persistence-mode, as Ubuntu's does: for good take that out"
-            " of it (systemctl edit --full nvidia-persistenced). In a container: on its host",
+            "the second lasts until the next boot; it is the one that helps if there is no such"
+            " service, or if the service runs with --no-persistence-mode, as Ubuntu's does: to make"
+            " it permanent, remove that option (systemctl edit --full nvidia-persistenced). In a"
+            " container, do this on its host",
         ),
     )
 

@@ -51,11 +51,11 @@ def _judge_one(gpu: Gpu, facts: Facts) -> Finding:
     if usable:
         allowed = format_count(len(facts.allowed), "processor")
         are = "is" if len(usable) == 1 else "are"
-        message = f"{len(usable)} of the {allowed} of this process {are} near."
+        message = f"of the {allowed} that this process may use, {len(usable)} {are} near it."
     else:
         message = (
-            f"it is attached to the socket of processors {listed}, and this process may run on"
-            f" {format_list(facts.allowed)} alone: each batch has to cross to the other socket."
+            f"it is attached to the socket of processors {listed}, but this process may run only on"
+            f" {format_list(facts.allowed)}: each batch has to cross to the other socket."
         )
     return Finding(
         Status.PASS if usable else Status.WARN,
@@ -70,7 +70,7 @@ def _judge_one(gpu: Gpu, facts: Facts) -> Finding:
         else Remedy(
             (f"taskset --cpu-list --pid {listed} $$", "nvidia-smi topo -m"),
             "in the shell that starts the training; in Slurm, Cores= of the GPU in gres.conf and"
-            " --gpu-bind=closest. Where another process uses this GPU, nothing is wrong",
+            " --gpu-bind=closest. If another process uses this GPU, nothing is wrong",
         ),
     )
 

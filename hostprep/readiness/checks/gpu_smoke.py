@@ -97,7 +97,9 @@ def _finding(check: dict[str, Any], partial: bool) -> Finding:
         threshold and threshold["source"],
         remedy=None
         if status is Status.SKIP
-        else Remedy(("hostprep verify",), check["remedy"] or "once more, with all the time it has"),
+        else Remedy(
+            ("hostprep verify",), check["remedy"] or "runs all tests again, with more time"
+        ),
     )
 
 

@@ -26,10 +26,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
 def _judge_one(gpu: Gpu) -> Finding:
     if gpu.clock_reasons is None and says_something(gpu):
         message = (
-            f"NVML does not say what holds the clocks of the {gpu.name} down, as of a virtual GPU:"
-            " nvidia-smi -q -d PERFORMANCE tells it on the machine that has the card."
+            f"NVML does not say what holds the clocks of the {gpu.name} down, as is usual for a"
+            " virtual GPU: run nvidia-smi -q -d PERFORMANCE on the machine that has the card."
         )
-        return Finding(Status.SKIP, name(gpu), message, Measured("not told", None))
+        return Finding(Status.SKIP, name(gpu), message, Measured("not reported", None))
     if gpu.clock_reasons is None:
         return not_told(gpu, "what holds the clocks down", "PERFORMANCE")
     hard = [reason for reason in gpu.clock_reasons if reason in HARD_REASONS]
@@ -50,7 +50,8 @@ def _judge_one(gpu: Gpu) -> Finding:
         if status is Status.PASS
         else Remedy(
             (f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER",),
-            "fans, dust, the room; a power brake or a hardware slowdown while idle: cables, supply",
+            "check the fans, dust and the room's temperature; for a power brake or a hardware"
+            " slowdown while idle, check the cables and the power supply",
         ),
     )
 

@@ -73,8 +73,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield _judge_one(xid)
     if not grave and facts.log.closed:
         message = (
-            "the kernel's log, where the driver reports errors, is not for this user or container"
-            " to read, so it was not looked at; as root, on the host itself: hostprep check --only"
+            "this user or container may not read the kernel's log, where the driver reports errors,"
+            " so it was not looked at; as root, on the host itself, run hostprep check --only"
             " HP055. Members of the groups adm and systemd-journal may read it too."
         )
         yield Finding(Status.SKIP, "GPU", message, Measured("not looked at", None))
@@ -84,21 +84,21 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_none(log: KernelLog, of_programs: list[int]) -> Finding:
     """Judge a log without errors of a GPU: it only covers the time that it reaches back."""
-    since, remedy = "since the boot", None
+    since, remedy = "since boot", None
     if not log.whole:
         reach = log.reach_seconds
-        known = "nobody knows how far" if reach is None else format_seconds(reach)
+        known = "it is not known how far" if reach is None else format_seconds(reach)
         since = f"as far back as the kernel's log reaches ({known}); older lines were overwritten"
         if reach is None or reach < _LONG_SECONDS:
             remedy = Remedy(
                 ("mkdir -p /var/log/journal", "systemctl restart systemd-journald"),
                 "from the next boot on, a journal on disk keeps what the kernel's ring buffer"
-                " drops; dmesg | tail shows who fills it",
+                " drops; dmesg | tail shows what fills it",
             )
     numbers = ", ".join(map(str, of_programs))
-    message = f"the driver has reported no error of a GPU {since}."
+    message = f"the driver has reported no GPU error {since}."
     if numbers:
-        message = f"{message[:-1]}; programs caused Xid {numbers} by themselves."
+        message = f"{message[:-1]}; programs, not the GPU, caused Xid {numbers}."
     return Finding(
         Status.PASS if remedy is None else Status.WARN,
         "GPU",
@@ -117,7 +117,7 @@ def _judge_one(xid: Xid) -> Finding:
     return Finding(
         Status.WARN if of_note else Status.FAIL,
         f"Xid {xid.number} on {xid.address}",
-        f"the driver reported Xid {xid.number} of the GPU at {xid.address}{times}: {xid.words}.",
+        f"the driver reported Xid {xid.number} for the GPU at {xid.address}{times}: {xid.words}.",
         Measured(f"Xid {xid.number}", xid.count, "errors", "lower"),
         "none",
         _FROM,
@@ -128,12 +128,12 @@ def _judge_one(xid: Xid) -> Finding:
 
 def _after(xid: Xid, of_note: bool) -> Remedy:
     """Return the remedy; it has no reboot to paste, which would end everything that runs."""
-    look, again = "nvidia-smi -q -d ECC,ROW_REMAPPER", "the card, its cables or its slot"
+    look, again = "nvidia-smi -q -d ECC,ROW_REMAPPER", "check the card, its cables and its slot"
     if of_note:
         return Remedy(
             (look, f"nvidia-smi --gpu-reset -i {_function(xid.address)}"),
-            f"end what uses the GPUs first; if it comes again, {again}; the log has it, and this"
-            " check sees it, until the reboot",
+            f"end what uses the GPUs first; if it comes again, {again}; it stays in the log, and"
+            " this check reports it, until the next boot",
         )
     return Remedy(
         (look,),

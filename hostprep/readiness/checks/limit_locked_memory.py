@@ -38,7 +38,9 @@ def look(context: Context) -> Facts:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the limit."""
     if facts.limit is None:
-        message = "there is no InfiniBand here, and CUDA's pinned memory is not held to the limit."
+        message = (
+            "there is no InfiniBand here, and the limit does not apply to CUDA's pinned memory."
+        )
         yield Finding(Status.SKIP, "locked memory", message)
         return
     status, remedy = Status.PASS, None
@@ -46,9 +48,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
     message = f"memory may be locked without limit, as {devices} needs it."
     if facts.limit.soft is not None and facts.privileged:
         message = (
-            f"{facts.limit.shown} bytes is the limit, and CAP_IPC_LOCK, which this process has, is"
-            f" not held to it: memory may be locked as {devices} needs it. For other users see"
-            " their own limit."
+            f"the limit is {facts.limit.shown} bytes, but does not apply to this process, which has"
+            f" CAP_IPC_LOCK: memory may be locked as {devices} needs it. Other users have limits of"
+            " their own."
         )
     elif facts.limit.soft is not None:
         status = Status.WARN

@@ -40,13 +40,13 @@ def look(context: Context) -> Facts:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Compare the limit with the need of the loader, or with a rule of thumb."""
-    needed, says = _RULE_OF_THUMB, "what distributions give; `hostprep recommend` measures the need"
+    needed, says = _RULE_OF_THUMB, "distributions' default; `hostprep recommend` measures the need"
     if facts.workers:
         tensors = _TENSORS if facts.tensors is None else facts.tensors
         each = descriptors_of_a_worker(facts.prefetch_factor or 2, tensors)
         needed = DESCRIPTORS_OF_A_TRAINING + facts.workers * each
         workers = format_count(facts.workers, "worker")
-        says = f"`hostprep recommend`: {workers} at {each}, and a training's own"
+        says = f"`hostprep recommend`: {workers} at {each}, and those of the training process"
     message = f"{facts.limit.shown} open files are allowed."
     status, remedy = Status.PASS, None
     if not facts.limit.allows(needed):

@@ -77,7 +77,7 @@ def _by_user(facts: Facts) -> tuple[float, Finding]:
     message = f"{facts.limit.shown} processes and threads are allowed."
     if facts.root:
         spare = math.inf
-        message = f"root is not held to the limit of {facts.limit.shown} processes."
+        message = f"the limit of {facts.limit.shown} processes does not apply to root."
     elif spare < 0:
         status = Status.WARN
         message = (
@@ -91,7 +91,8 @@ def _by_user(facts: Facts) -> tuple[float, Finding]:
         message,
         Measured(facts.limit.shown, facts.limit.soft, "processes", "higher"),
         f"at least {needed:,}",
-        f"hostprep: {_THREADS_OF_A_WORKER} threads a worker, {_OTHERS:,} for all else of the user",
+        f"hostprep: {_THREADS_OF_A_WORKER} threads for each worker, {_OTHERS:,} for everything else"
+        " of the user",
         None if facts.root else needed,
         remedy,
     )
@@ -103,8 +104,8 @@ def _by_group(group: ProcessLimit, facts: Facts) -> tuple[float, Finding]:
     if facts.workers is not None:
         needed = facts.ranks * (_THREADS_OF_A_RANK + _THREADS_OF_A_WORKER * facts.workers)
         says = (
-            f"`hostprep recommend`: {_THREADS_OF_A_WORKER} threads a worker, {_THREADS_OF_A_RANK}"
-            " for each training process"
+            f"`hostprep recommend`: {_THREADS_OF_A_WORKER} threads for each worker,"
+            f" {_THREADS_OF_A_RANK} for each training process"
         )
     used = max(0, group.used - facts.own)
     left = max(0, group.limit - used)
@@ -121,8 +122,9 @@ def _by_group(group: ProcessLimit, facts: Facts) -> tuple[float, Finding]:
         most = -(-(used + needed) // _ROOMY) * _ROOMY
         remedy = Remedy(
             (f"echo {most} > {quote(group.group + '/pids.max')}",),
-            "whoever set it sets it again, and a container may not raise its own: docker run"
-            f" --pids-limit={most}, TasksMax={most} of a systemd unit, podPidsLimit of the kubelet",
+            "this lasts until whoever set it sets it again, and a container may not raise its own:"
+            f" to raise it permanently, change it where it was set (docker run --pids-limit={most},"
+            f" TasksMax={most} of a systemd unit, podPidsLimit of the kubelet)",
         )
     return left - needed, Finding(
         status,

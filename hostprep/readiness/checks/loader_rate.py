@@ -115,7 +115,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if "problem" in document:
         message = f"the loader of {document['path']} was not measured: {document['problem']}"
         hint = document.get("hint")
-        told = Remedy((again,), hint or "a loader of one's own: --loader MODULE:NAME")
+        told = Remedy((again,), hint or "to use your own loader: --loader MODULE:NAME")
         if document.get("own_loader_wanted"):  # measuring the files again would say the same
             told = Remedy((OWN_LOADER,), f"{hint}; {_LEFT_OUT}" if hint else _LEFT_OUT)
         yield Finding(Status.UNKNOWN, subject, f"{message.rstrip('.')}.", remedy=told)
@@ -147,7 +147,7 @@ def _judge_rate(facts: Facts, given: float, again: str) -> Finding:
     if wanted is not None:
         message += f"; {wanted:,.0f} are required"
     if not enough and document["binding"]:
-        message += f", and {document['binding'].replace('_', ' ')} binds"
+        message += f"; the bottleneck is {document['binding'].replace('_', ' ')}"
     return Finding(
         Status.PASS if enough else Status.FAIL,
         facts.dataset or "",

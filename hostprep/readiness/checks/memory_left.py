@@ -58,13 +58,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
         remedy = Remedy(
             ("hostprep status",),
             f"unstage what is in {unlimited}, `hostprep unmount` it, then `hostprep apply`: the"
-            " kernel sets a limit only at a mount",
+            " kernel sets a limit only when a volume is mounted",
         )
     elif status is not Status.PASS:
-        over = "the kernel will kill processes then"
+        over = "the kernel will then kill processes"
         if room.available_from == COMMIT_LIMIT:
-            over = "the kernel will give no program any more memory then"
-        so = over if left < 0 else "little is left for a training"
+            over = "the kernel will then give programs no more memory"
+        so = over if left < 0 else "little is left for a training run"
         message += f": {so}"
         commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
         hint = "end what takes it"
@@ -85,7 +85,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         f"{message}.",
         Measured(f"{format_bytes(max(0, left))} left", left, "bytes", "higher"),
         f"at least {format_bytes(least)} left",
-        "hostprep's reserve: the larger of 4 GiB and a tenth of the RAM, a quarter at most",
+        "hostprep's reserve: the larger of 4 GiB and a tenth of the RAM, but at most a quarter",
         least,
         remedy,
     )

@@ -89,7 +89,9 @@ def _say(speed: float | None, width: int | None) -> str:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each drive; never worse than WARN, because an idle link may have slowed down."""
     if not facts.links:
-        yield Finding(Status.SKIP, "disks", "no NVMe drive that tells its link is under the paths.")
+        yield Finding(
+            Status.SKIP, "disks", "none of the paths is on an NVMe drive that reports its link."
+        )
     for link in facts.links:
         yield _judge_one(link)
 
@@ -98,9 +100,9 @@ def _judge_one(link: Link) -> Finding:
     when = "when it was probed" if link.in_use else "now"
     message = f"{link.name}: {link.words} at {link.at} {when} ({format_rate(link.bytes_per_s)})."
     if link.degraded:
-        message = f"{message[:-1]}, where {link.best} could be."
+        message = f"{message[:-1]}, although {link.best} is possible."
         if not link.in_use:
-            message += " Some links go slow when nothing is asked of them."
+            message += " Some links slow down while idle."
     probe = f"hostprep probe {quote(link.path)}"
     return Finding(
         Status.WARN if link.degraded else Status.PASS,
@@ -111,8 +113,8 @@ def _judge_one(link: Link) -> Finding:
         f"the drive's max_link_speed and max_link_width, at {link.at}",
         remedy=Remedy(
             (probe,) if not link.in_use else (f"lspci -vv -s {link.at} | grep Lnk", probe),
-            "probing reads it in use; then: seat it anew, use a slot with all its lanes and no"
-            " riser, and see the board's manual for lanes that it shares",
+            "probing reads the link while it is in use; then reseat the drive, use a slot with all"
+            " its lanes and no riser, and see the board's manual for lanes that the slot shares",
         )
         if link.degraded
         else None,

@@ -28,32 +28,34 @@ _RESOURCES = (
         "io",
         "full",
         20.0,
-        "xprof calls a program highly input-bound from 20% of waiting on",
-        "all tasks that could go on waited for storage",
+        "xprof calls a program highly input-bound if it waits for 20% of the time or more",
+        "all tasks that had work to do waited for storage",
         Remedy(
             ("iotop -boPn 3",),
-            "who reads and writes (iotop is for root, and a package of its own); a staging or a"
-            " backup ends by itself",
+            "shows what reads and writes (iotop needs root, and is a package of its own); a staging"
+            " run or a backup ends by itself",
         ),
     ),
     Resource(
         "cpu",
         "some",
         50.0,
-        "hostprep: half of the time; a decoder that waits is as good as one less",
+        "hostprep: half of the time; a decoder that waits might as well not be there",
         "some task waited for a processor",
         Remedy(
             (WHO_COMPUTES,),
-            "who computes; a WARN of HP034 is of the same cause, and one remedy cures both",
+            "shows who uses the processors; if HP034 warns too, it has the same cause, and one"
+            " remedy fixes both",
         ),
     ),
     Resource(
         "memory",
         "full",
         10.0,
-        "systemd-oomd ends programs from 60% on; a sixth of that is no healthy machine",
-        "all tasks that could go on waited for memory",
-        Remedy((WHO_TAKES_MEMORY,), "who holds the memory"),
+        "systemd-oomd kills programs from 60% on; a machine with even a sixth of that is not"
+        " healthy",
+        "all tasks that had work to do waited for memory",
+        Remedy((WHO_TAKES_MEMORY,), "shows who uses the memory"),
     ),
 )
 _AVERAGES = re.compile(r"^(some|full) avg10=([0-9.]+) avg60=([0-9.]+)", re.M)
@@ -91,7 +93,7 @@ def _read(context: Context, resource: Resource) -> Pressure | None:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge what is so now and was for a minute: a short burst hurts nobody."""
     if not any(facts.pressures):
-        message = "this kernel does not measure pressure; booted with psi=1 it may."
+        message = "this kernel does not measure pressure; it may if booted with psi=1."
         yield Finding(Status.SKIP, "pressure", message)
         return
     for resource, pressure in zip(_RESOURCES, facts.pressures, strict=True):
@@ -108,7 +110,7 @@ def _judge_one(resource: Resource, pressure: Pressure) -> Finding:
         f"for {pressure.avg10_percent:.0f}% of the last 10 s ({pressure.avg60_percent:.0f}% of"
         f" the last minute) {resource.waits}.",
         Measured(f"{lasting:.1f}%", lasting, "percent", "lower"),
-        f"below {resource.limit_percent:.0f}%, by {resource.line} avg10 or avg60 of"
+        f"below {resource.limit_percent:.0f}% in avg10 or avg60 of `{resource.line}` in"
         f" /proc/pressure/{resource.name}",
         resource.limit_from,
         resource.limit_percent,

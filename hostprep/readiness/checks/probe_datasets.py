@@ -81,7 +81,10 @@ def _probe(path: str, seconds: float) -> dict[str, Any]:
     except HostprepError as error:
         return {"problem": error.message, "hint": error.hint}
     except OSError as error:
-        return {"problem": f"{path} was measured, and the result not kept: {error}.", "hint": None}
+        return {
+            "problem": f"{path} was measured, but the result could not be kept: {error}.",
+            "hint": None,
+        }
     return document
 
 
@@ -99,7 +102,9 @@ def _judge_one(probe: Probe) -> Finding:
     path, document = probe.path, probe.document
     remedy = Remedy((f"hostprep probe {quote(path)}",))
     if probe.left_out:
-        message = f"{path} was not probed: the others took the minute that there is for it."
+        message = (
+            f"{path} was not probed: the other paths used up the minute available for probing."
+        )
         return Finding(Status.SKIP, path, message)
     if "absent" in document:
         return Finding(Status.SKIP, path, document["absent"])
@@ -118,9 +123,9 @@ def _judge_one(probe: Probe) -> Finding:
         reasons = "; ".join(reason["message"] for reason in document["invalid_reasons"])
         told = Remedy(
             remedy.commands,
-            "once more when the machine has nothing else to do; as root, --drop-caches helps",
+            "try again when the machine is idle; as root, --drop-caches helps",
         )
-        message = f"{path}: the figures are not the storage's: {reasons}."
+        message = f"{path}: the figures do not show what the storage gives: {reasons}."
         return Finding(Status.UNKNOWN, path, message, measured, remedy=told)
     message = f"{path} ({document['device']['class']}): {measured.text}"
     if note := document.get("folder_note"):

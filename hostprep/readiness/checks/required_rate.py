@@ -110,14 +110,14 @@ def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str |
         return probe, None
     then, now = (mount["target"], mount["fstype"]), (storage.mount.target, storage.fstype)
     if then != now:
-        return probe, f"{then[1]} on {then[0]}, and now it is {now[1]} on {now[0]}"
+        return probe, f"{then[1]} on {then[0]}, but now it is {now[1]} on {now[0]}"
     measured = probe.get("settings", {}).get("file_system")
     # Each mount of a tmpfs is a new file system, but as fast as the one before.
     if measured is None or storage.storage_class is StorageClass.RAM:
         return probe, None
     here = file_system_of(context, storage)
     if surely_another(measured, here):
-        return probe, f"{then[1]} on {then[0]} ({measured}), and now another is there ({here})"
+        return probe, f"{then[1]} on {then[0]} ({measured}), but now another is there ({here})"
     return probe, None
 
 
@@ -145,19 +145,25 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(rate: Rate) -> Finding:
     if rate.judged is None:
-        why = f"whether {rate.path} gives {rate.required} was never measured"
+        why = f"it was never measured whether {rate.path} gives {rate.required}"
         if rate.elsewhere is not None:
             why = f"the last probe of {rate.path} was of {rate.elsewhere}"
         elif rate.invalid is not None:
             why = f"the last probe of {rate.path} is not valid: {rate.invalid}"
         elif rate.damaged is not None:
-            measured = f"whether {rate.path} gives {rate.required} was measured, and cannot be told"
+            measured = (
+                f"it was measured whether {rate.path} gives {rate.required}, but the result cannot"
+                " be read"
+            )
             why = f"{measured}: {rate.damaged.removesuffix('.')}"
         elif rate.age_seconds is not None:
             why = f"the last probe of {rate.path} says nothing about {rate.required}"
-        hint = "half a minute; it writes a test file and removes it"
+        hint = "takes half a minute, and writes a test file and removes it"
         if rate.absent:
-            hint = f"first stage it (HP010): {rate.path} is not there to be measured. Then {hint}"
+            hint = (
+                f"first stage it (HP010): {rate.path} is not there to be measured. The measurement"
+                f" {hint}"
+            )
         remedy = Remedy((rate.command,), hint)
         return Finding(Status.UNKNOWN, rate.dataset, f"{why}.", remedy=remedy)
     judged, age = rate.judged, rate.age_seconds

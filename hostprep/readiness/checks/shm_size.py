@@ -68,7 +68,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         return
     if facts.closed is not None:
         message = "this user may not write to /dev/shm: workers cannot hand over their batches."
-        remedy = Remedy((facts.closed,), "see who closed it; in a container, on its host")
+        remedy = Remedy(
+            (facts.closed,), "find out who closed it; in a container, do this on its host"
+        )
         yield Finding(Status.FAIL, _PATH, message, remedy=remedy)
         return
     if facts.space.inodes and facts.space.free_inodes < _LEAST_INODES:
@@ -92,12 +94,12 @@ def _none(over: Mount | None) -> Finding:
     if over is not None:
         there = f"{over.source} ({over.fstype}) was mounted on {over.target} and hides /dev/shm"
     message = (
-        f"{there}, and it is no folder that this user may write: workers cannot hand over their"
-        " batches."
+        f"{there}, and there is no folder in its place that this user may write to: workers cannot"
+        " hand over their batches."
     )
     remedy = Remedy(
         ("mkdir -p /dev/shm", _mount_line("50%")),
-        "until the reboot, when systemd mounts it so by itself; see what took it away",
+        "until the next boot, when systemd mounts it by itself; find out what removed it",
     )
     return Finding(Status.FAIL, _PATH, message, remedy=remedy)
 
@@ -109,10 +111,10 @@ def _too_few_inodes(free: int, mounted: bool) -> Finding:
     )
     remedy = Remedy(
         ("mount -o remount,nr_inodes=1m /dev/shm",),
-        "`ls /dev/shm` shows what was left there; in a container, on its host",
+        "`ls /dev/shm` shows what was left there; in a container, do this on its host",
     )
     if not mounted:
-        remedy = Remedy(("df -i /dev/shm",), "remove files of the file system that it is on")
+        remedy = Remedy(("df -i /dev/shm",), "remove files from the file system that it is on")
     return Finding(Status.FAIL, _PATH, message, remedy=remedy)
 
 
@@ -177,9 +179,9 @@ def _enlarge(space: Space, least_free_bytes: int, mounted: bool) -> Remedy:
         mount = _mount_line(f"{mebibytes}M")
     return Remedy(
         (mount,),
-        f"until the reboot; for good a line in fstab: tmpfs /dev/shm tmpfs nosuid,nodev,"
-        f"size={mebibytes}M 0 0. In a container, which may not mount: docker run"
-        f" --shm-size={mebibytes}m; in Kubernetes an emptyDir of medium Memory on /dev/shm",
+        "until the next boot; permanently with a line in fstab: tmpfs /dev/shm tmpfs"
+        f" nosuid,nodev,size={mebibytes}M 0 0. A container may not mount: there use docker run"
+        f" --shm-size={mebibytes}m, or in Kubernetes an emptyDir of medium Memory on /dev/shm",
     )
 
 

@@ -51,11 +51,14 @@ def judge(facts: Facts) -> Iterator[Finding]:
         status = Status.WARN
         message = (
             "shmem_enabled is force: every file in every tmpfs takes whole huge pages, /dev/shm"
-            " included; small files took 5 times the space and 50 times the time."
+            " included; in a measurement, small files took 5 times the space and 50 times the"
+            " time."
         )
     elif facts.value == "deny" and facts.huge:
         status = Status.WARN
-        message = f"shmem_enabled is deny: the huge= option of {', '.join(facts.huge)} is void."
+        message = (
+            f"shmem_enabled is deny: the huge= option of {', '.join(facts.huge)} has no effect."
+        )
     if status is Status.WARN:
         remedy = Remedy(
             (f"echo never > {_FILE}",),
@@ -66,7 +69,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         "shmem_enabled",
         message,
         Measured(facts.value, facts.value),
-        "neither force nor, with huge= volumes, deny",
+        "not force; nor deny, if volumes use huge=",
         "the kernel's admin-guide/mm/transhuge; hostprep's own measurement",
         remedy=remedy,
     )

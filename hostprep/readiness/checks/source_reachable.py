@@ -90,10 +90,10 @@ def _judge_one(found: Source) -> Finding:
     status = Status.WARN if dataset.is_there else Status.FAIL
     so = "its copy is there" if dataset.is_there else "it cannot be staged"
     if dataset.state == "unreachable":
-        status, so = Status.UNKNOWN, "whether its copy is there nobody can tell (HP010 says why)"
+        status, so = Status.UNKNOWN, "nobody can tell whether its copy is there (HP010 says why)"
     hint = f"bring {path} back: is its disk or share mounted?"
     if found.feeder is not None:
-        hint = f"it is of the copy of {found.feeder}: stage that first (HP010 says how)"
+        hint = f"it is part of the copy of {found.feeder}: stage that first (HP010 says how)"
     remedy: Remedy | None = Remedy((), hint)
     if origin.state == "fine":
         status, remedy = Status.PASS, None
@@ -102,8 +102,8 @@ def _judge_one(found: Source) -> Finding:
         message = f"{_lower(origin.why)}; {so}."
         remedy = Remedy(
             ("hostprep check --full --only HP014",),
-            "a share that was idle, or is busy, may just be slow: that waits for ten seconds, and"
-            " where it really hangs, says how to let go of it",
+            "a share that was idle, or is busy, may just be slow: this command waits for ten"
+            " seconds and, if the share really hangs, says how to detach it",
         )
     elif origin.state == "hangs":
         status = Status.FAIL
@@ -112,8 +112,8 @@ def _judge_one(found: Source) -> Finding:
     elif origin.state == "denied" and dataset.is_there:
         status, remedy = Status.SKIP, None
         message = (
-            f"{path} may not be read by {_who(found)}, so it was not looked at; {so}."
-            f" `hostprep check --only HP014` does, {_who_may(found)}."
+            f"{path} may not be read by {_who(found)}, so it was not looked at; {so}. To look at"
+            f" it, run `hostprep check --only HP014` {_who_may(found)}."
         )
     elif origin.state == "denied":
         status = Status.UNKNOWN
@@ -135,7 +135,7 @@ def _judge_one(found: Source) -> Finding:
         dataset.subject,
         message,
         Measured(origin.state, origin.state),
-        "answers, and is a directory that holds something",
+        "answers, and is a directory that is not empty",
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,
     )
@@ -151,14 +151,15 @@ def _who(found: Source) -> str:
 
 def _who_may(found: Source) -> str:
     if found.denied_root:
-        return "as a user who may (a server with root_squash takes root for nobody)"
-    return "as root, or as a user who may"
+        return "as a user who may read it (a server with root_squash treats root as nobody)"
+    return "as root, or as a user who may read it"
 
 
 def _let_go(found: Source) -> Remedy:
     if found.mount is None:
         return Remedy(
-            ("dmesg | tail",), "it is no share: the kernel's log may tell what ails the disk"
+            ("dmesg | tail",),
+            "it is not a share: the kernel's log may say what is wrong with the disk",
         )
     point = quote(found.mount)
     again = (f"mount {point}",) if found.in_fstab else ()

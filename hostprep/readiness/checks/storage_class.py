@@ -66,11 +66,11 @@ def _judge_one(seat: Seat, behaviours: dict[str, str]) -> Finding:
     if found is StorageClass.UNKNOWN:
         behaviour = behaviours.get(storage.mount.target)
         if behaviour is not None:
-            message = f"{path}: {storage.reason}; measured, it answers as {behaviour} does."
+            message = f"{path}: {storage.reason}; a probe found that it behaves like {behaviour}."
             return Finding(Status.PASS, path, message, Measured(behaviour, behaviour))
         message = (
-            f"the kernel does not tell on what {path} sits: {storage.reason};"
-            f" `hostprep probe {quote(path)}` measures how it behaves."
+            f"the kernel does not say what storage {path} is on: {storage.reason}; `hostprep probe"
+            f" {quote(path)}` measures how it behaves."
         )
         return Finding(Status.SKIP, path, message, measured)
     if seat.role is Role.TARGET and found in _NO_TARGETS:
@@ -80,7 +80,7 @@ def _judge_one(seat: Seat, behaviours: dict[str, str]) -> Finding:
             f"{path} is on {_NO_TARGETS[found]} ({storage.reason}).",
             measured,
             "a disk of this host, or memory",
-            "the spec's `to`: data are staged to what is faster than their source",
+            "the spec's `to`: data is staged to storage that is faster than its source",
             remedy=Remedy(
                 ("hostprep facts",),
                 "give the data set a directory on a local NVMe drive, or a volume, in the spec",

@@ -62,10 +62,12 @@ def judge(facts: Facts) -> Iterator[Finding]:
     built = f"torch {facts.torch} is built "
     built += "without CUDA" if facts.cuda is None else f"for CUDA {facts.cuda}"
     if facts.cuda is None:
-        status, message = Status.WARN, f"{built}: it computes on the processors alone."
+        status, message = Status.WARN, f"{built}: it computes on the processors only."
     elif known is not None and int(facts.cuda.partition(".")[0]) > known[0]:
         status = Status.FAIL
-        message = f"{built}, the driver knows {known[0]}.{known[1]}: CUDA will not start."
+        message = (
+            f"{built}, but the driver supports only {known[0]}.{known[1]}: CUDA will not start."
+        )
     else:
         status, message = Status.PASS, f"{built}."
     yield Finding(

@@ -46,7 +46,7 @@ def look(context: Context) -> Facts:
         strays[target] = number, f"mounts {target}, and it is not hostprep's", remove
         if path := paths.get(entry.owner_id or ""):
             how = f"is for {target}, and has the mark of the line for {path}"
-            strays[path] = number, how, f"take the X-hostprep.id option out of it, or {remove}"
+            strays[path] = number, how, f"remove the X-hostprep.id option from it, or {remove}"
     swapped = (each.spec.path for each in volumes or () if _lacks_noswap(context, each))
     units = {path: unit.name for path in paths.values() if (unit := context.mount_unit(path))}
     return Facts(volumes, strays, frozenset(swapped), units)
@@ -92,7 +92,10 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
         remedy = Remedy((), f"{what}, then `hostprep apply`")
     elif unit := facts.units.get(path):
         status = Status.WARN
-        message = f"at boot systemd goes by somebody's {unit}, whatever the line in fstab says."
+        message = (
+            f"at boot systemd uses {unit}, which somebody else wrote, whatever the line in fstab"
+            " says."
+        )
         measured = Measured(f"{unit} is somebody's", unit)
         hint = "remove that unit (a mask: `systemctl unmask`), then `hostprep apply`"
         remedy = Remedy((f"systemctl cat {shlex.quote(unit)}",), hint)
@@ -101,7 +104,7 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
         message = f"fstab has no line for {path}: after the next reboot it is not mounted."
     elif measured.value is not None:
         status = Status.WARN
-        message = f"after the next reboot {path} is another than the spec wants: {found}."
+        message = f"after the next reboot {path} is not what the spec wants: {found}."
     else:
         status, remedy = Status.PASS, None
         message = f"{path} comes back at the next boot as the spec wants it."
@@ -118,7 +121,7 @@ def _differences(volume: JudgedVolume, line: OptionValues, *, swapped: bool) -> 
         says = "no size" if line.size_bytes is None else format_bytes(line.size_bytes)
         yield f"{says} instead of {format_bytes(volume.size_bytes)}"
     if spec.mode is None and volume.no_mode:
-        yield f"no mode, so it has the kernel's, {line.mode:04o}, and everybody may write there"
+        yield f"no mode, so it gets the kernel's, {line.mode:04o}, and everybody may write there"
     if spec.mode not in (None, line.mode) and line.mode >= 0:
         yield f"mode {line.mode:04o} instead of {spec.mode:04o}"
     if volume.owner is not None and volume.owner != (line.uid, line.gid):
@@ -128,12 +131,12 @@ def _differences(volume: JudgedVolume, line: OptionValues, *, swapped: bool) -> 
     if spec.inodes is not None and line.inodes is not None and 0 < line.inodes < spec.inodes:
         yield f"{line.inodes} inodes instead of {spec.inodes}"
     elif volume.live is not None and 0 < (line.inodes or 0) < volume.live.used_inodes:
-        yield f"{line.inodes} inodes, where {volume.live.used_inodes} are in use"
+        yield f"{line.inodes} inodes, although {volume.live.used_inodes} are in use"
     yield from (f"{flag} is missing" for flag in FLAGS if not getattr(line, flag))
     if swapped:
         yield "noswap is missing"
     elif spec.swap and line.noswap:
-        yield "noswap, where the spec lets it be swapped out"
+        yield "noswap, although the spec lets it be swapped out"
 
 
 CHECK = Check(

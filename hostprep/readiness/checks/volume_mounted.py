@@ -118,12 +118,12 @@ def _judge_one(place: Place) -> Finding:
     status, remedy = Status.FAIL, None
     if over is not None:
         message = (
-            f"{path} is mounted, and hidden: {over.source} ({over.fstype}) was mounted"
-            f" on {over.target} after it."
+            f"{path} is mounted, but hidden: {over.source} ({over.fstype}) was mounted on"
+            f" {over.target} after it."
         )
         remedy = Remedy(
             (f"findmnt {quote(over.target)}",),
-            f"see whose it is; unmount it (umount {quote(over.target)}), or mount it before"
+            f"find out whose it is; unmount it (umount {quote(over.target)}), or mount it before"
             " the volume",
         )
     elif fstype == "tmpfs":
@@ -133,15 +133,15 @@ def _judge_one(place: Place) -> Finding:
         if place.names:
             more = " and more" if len(place.names) > _SHOWN else ""
             message = (
-                f"{path} is not mounted, and what is read there is the disk's:"
+                f"{path} is not mounted, so what is read there comes from the disk below:"
                 f" {one_line(', '.join(place.names[:_SHOWN]))}{more}."
             )
         remedy = _mounting(place)
     else:
-        message = f"{path} is mounted, of type {fstype}, and the spec wants a tmpfs."
+        message = f"{path} is mounted as {fstype}, but the spec wants a tmpfs."
         remedy = Remedy(
             (f"findmnt {quote(path)}",),
-            "see whose it is; unmount it, or give the volume another path in the spec",
+            "find out whose it is; unmount it, or give the volume another path in the spec",
         )
     measured = Measured(fstype or "nothing mounted", fstype)
     return Finding(status, path, message, measured, "tmpfs", "the spec", remedy=remedy)
@@ -151,7 +151,7 @@ def _mounting(place: Place) -> Remedy:
     """Return the remedy that mounts and fills a volume; what is there is moved aside, and kept."""
     path = place.volume.path
     if is_system_dir(path):  # moving it aside would break the system
-        hint = "that is a folder of the system, which is never covered: give the volume another"
+        hint = "that is a system folder, which hostprep never mounts over: give the volume another"
         return Remedy((), f"{hint} `path:` in the spec, such as /mnt/NAME")
     if place.too_little is not None:
         return freeing_memory(place.too_little)

@@ -51,7 +51,7 @@ def _judge_one(volume: JudgedVolume, live: LiveVolume) -> Finding:
     if "ro" in live.options:  # no spec asks for this
         found.append("read-only")
     measured = Measured(", ".join(found) or "as wanted", ", ".join(found) or None)
-    says = "the spec; what it leaves open, the volume's line in fstab"
+    says = "the spec, or the volume's line in fstab for what the spec leaves open"
     if not found:
         message = f"{path} has its options, mode and owner."
         return Finding(Status.PASS, path, message, measured, "as wanted", says)

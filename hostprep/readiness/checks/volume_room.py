@@ -38,7 +38,7 @@ def _judge_one(live: LiveVolume) -> Finding:
         remedy = Remedy(
             ("hostprep status",),
             f"raise `{key}:` of {live.path} in the spec, then `hostprep apply`; or unstage"
-            " something. A volume that is to hold just what it holds may stay as it is",
+            " something. A volume that need not hold more than it does now may stay as it is",
         )
     return Finding(
         status,

@@ -30,16 +30,18 @@ def _judge_one(volume: JudgedVolume, size_bytes: int) -> Finding:
     elif not size_bytes:
         status, measured = Status.WARN, Measured("no limit", None, "bytes")
         message = (
-            f"{path} has no limit, where the spec wants {wanted}"
-            f" ({_who_differs(volume, size_bytes)}): it may come to take all of the memory."
+            f"{path} has no limit, but the spec wants {wanted}"
+            f" ({_who_differs(volume, size_bytes)}): it may take all of the memory."
         )
         remedy = volume.unlimited()
     else:
         smaller = size_bytes < volume.size_bytes
         status = Status.FAIL if smaller else Status.WARN
-        follows = "what is staged next may not fit" if smaller else "that memory is promised to it"
+        follows = "it may take memory that the spec leaves to others"
+        if smaller:
+            follows = "what is staged next may not fit"
         message = (
-            f"{path} has {format_bytes(size_bytes)}, where the spec wants {wanted}"
+            f"{path} has {format_bytes(size_bytes)}, but the spec wants {wanted}"
             f" ({_who_differs(volume, size_bytes)}): {follows}."
         )
         remedy = volume.changing((mount_line(volume.undrifted),), "what is in it stays")
@@ -60,12 +62,12 @@ def _who_differs(volume: JudgedVolume, size_bytes: int) -> str:
         return "it is not the one that hostprep or its line in fstab mounted"
     line_bytes = None if volume.line is None else volume.line.size_bytes
     if line_bytes is None:
-        return "fstab says nothing of it"
+        return "fstab says nothing about it"
     if volume.has_size(line_bytes):
         return "fstab says the same as the spec: it was remounted by hand"
     if is_same_size(line_bytes, size_bytes):
         return "fstab agrees with what is mounted: the spec was changed since"
-    return f"and fstab {format_bytes(line_bytes)}: all three differ"
+    return f"fstab says {format_bytes(line_bytes)}: all three differ"
 
 
 CHECK = Check(

@@ -111,19 +111,20 @@ def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
         # The data is as much at risk as if the option was forgotten; only the remedy differs.
         status = Status.WARN
         message = (
-            f"swap is active and this kernel (Linux {facts.release}) takes no noswap: what lies in"
-            f" {path} may be read from the swap disk."
+            f"swap is active and this kernel (Linux {facts.release}) does not support noswap: what"
+            f" lies in {path} may be read from the swap disk."
         )
         remedy = Remedy(
-            hint="switch swap off (`swapoff -a`, and its line in fstab), or say `swap: true` of the"
-            " volume in the spec where that is accepted; Linux 6.4 and later keep it out of swap",
+            hint="switch swap off (`swapoff -a`, and its line in fstab), or set `swap: true` for"
+            " the volume in the spec if swapping is acceptable; Linux 6.4 and later can keep it"
+            " out of swap",
         )
     # Every kernel from then on has it. Older ones may have a backport: their version does not tell.
     elif facts.known is None and _version(facts.release) < _SINCE:
         status = Status.SKIP
         message = (
-            f"only root can ask whether Linux {facts.release} takes noswap for {path}: Linux 6.4"
-            " brought it, and some ported it back."
+            f"only root can ask whether Linux {facts.release} supports noswap for {path}: Linux 6.4"
+            " introduced it, and some older kernels have it ported back."
         )
     else:
         status = Status.WARN
@@ -144,15 +145,16 @@ def _mounting_anew(volume: JudgedVolume, facts: Facts) -> Remedy:
     if path in facts.too_little:
         return Remedy(
             ("hostprep status", WHO_TAKES_MEMORY),
-            "the kernel takes noswap only at a mount, and the memory does not suffice for one"
-            f" ({facts.too_little[path]}): end what takes it, or give the volume a smaller `size:`"
-            " in the spec; without swap (`swapoff -a`) it is not needed",
+            "the kernel takes noswap only when a volume is mounted, and there is too little memory"
+            f" for that ({facts.too_little[path]}): end what uses it, or give the volume a smaller"
+            " `size:` in the spec; without swap (`swapoff -a`) it is not needed",
         )
     return Remedy(
         facts.cures.get(path, ()),
         volume.mount_hint(
-            "the kernel takes noswap only at a mount, so it has to be emptied, mounted anew and"
-            " filled again, while no job reads it; without swap (`swapoff -a`) it is not needed",
+            "the kernel takes noswap only when a volume is mounted, so it has to be emptied,"
+            " mounted again and filled again, while no job reads it; without swap (`swapoff -a`) it"
+            " is not needed",
             mounts=path in facts.cures,
         ),
     )

@@ -25,8 +25,7 @@ from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, rewind
 _BITS = {"f": S_IFREG, "l": S_IFLNK}
 _TYPE = 0o170000
 # What is recorded of an entry that lstat can show: (mode, uid, gid), size and time. The whole of
-# its
-# record would take 200 bytes more, for every file of a huge directory at once.
+# its record would take 200 bytes more, for every file of a huge directory at once.
 _Wanted = tuple[tuple[int, int, int], int, int]
 
 
