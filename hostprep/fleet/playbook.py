@@ -34,6 +34,7 @@ from hostprep.system.run import Running, start
 # and those of ssh take 56.
 _LONGEST_PLACE = 50
 _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
+_AS_SCRIPT = "import sys; del sys.argv[0]; from ansible.cli.playbook import main; main()"
 # What ansible-playbook says where patterns leave no host or are none.
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
@@ -117,11 +118,12 @@ def run_playbook(
 def _ansible_playbook() -> list[str]:
     """Return what our Python is to run.
 
-    Called as a script, Ansible knows the one beside it, by which ssh asks for passwords since
-    ansible-core 2.19: without it no host is reached that has no key of ours.
+    Beside the script that Ansible takes itself for, it looks for the one by which ssh asks for
+    passwords since ansible-core 2.19: without that no host is reached that has no key of ours. The
+    script itself is not run: it may be none of Python's, but a wrapper.
     """
     script = Path(sys.executable).with_name("ansible-playbook")
-    return [str(script)] if script.is_file() else ["-m", "ansible", "playbook"]
+    return ["-c", _AS_SCRIPT, str(script)]
 
 
 def _place() -> str | None:
