@@ -189,7 +189,7 @@ def test_nor_is_what_all_may_read_given_to_who_could_then_remove_it(
     before = snapshot(target)
     error = hostprep("stage", source, "--to", target, expect=5)["error"]
     assert "was not staged with the owner and mode that it has, and holds what" in error["message"]
-    assert "key), which others could then remove" in error["message"]
+    assert "key), which others could remove once it has those" in error["message"]
     assert snapshot(target) == before
 
     theirs.chmod(0o777) if wide else os.chown(theirs, 65534, 65534)
@@ -218,7 +218,7 @@ def test_whose_a_folder_is_matters_not_where_nothing_is_to_be_done(
 
     rewrite(source / "class-1/images/000.bin", b"new")
     error = hostprep("stage", source, "--to", target, expect=5)["error"]
-    assert "class-0/images/added), which others could then remove" in error["message"]
+    assert "class-0/images/added), which others could remove once it has those" in error["message"]
 
 
 def test_a_folder_is_opened_as_in_the_source_whatever_others_put_there(
