@@ -224,7 +224,7 @@ def test_where_root_may_not_ask_in_a_users_name_their_link_leads_nowhere(
     link = entered_by_all / "link"
     link.symlink_to("closed")
     os.chown(link, 65534, -1, follow_symlinks=False)
-    asking = "import sys; from hostprep.system.links import links_to, real_path; real_path(sys.argv[1])"
+    asking = "import sys; from hostprep.system.links import real_path; real_path(sys.argv[1])"
     command = ["setpriv", "--bounding-set", without, sys.executable, "-c", asking, str(link)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
