@@ -69,8 +69,8 @@ _PATH_HINTS = {
 MEND_HINT = "mend that (dmesg may say more), and run the same command again"
 # For something that root itself may not do; the user who runs the program may have that right.
 ROOT_KEPT_OUT = (
-    "a server may keep root out (NFS: root_squash), and a user of what they have mounted themselves"
-    " (sshfs without allow_other)"
+    "root may be kept out by a server (NFS: root_squash), or by a mount of a user's own (sshfs"
+    " without allow_other)"
 )
 # Errors that are the host's fault, whoever asks: disks, shares, limits, rights.
 _OF_THE_HOST = {

@@ -15,6 +15,7 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import lies_in
 from hostprep.spec.feeding import holder_of, staged_before
 from hostprep.spec.model import DatasetSpec
+from hostprep.system.links import links_to
 
 
 def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[DatasetLook, ...]:
@@ -63,8 +64,13 @@ def as_of_boot(
 
 
 def sources_of(looks: Iterable[DatasetLook]) -> set[str]:
-    """Return what a spec stages from: without symlinks, and as it says it, which leads there."""
-    return {path for look in looks for path in (source_of(look), look.spec.source)}
+    """Return what a spec stages from: without symlinks, as it says it, and the links between."""
+    found: set[str] = set()
+    for look in looks:
+        found |= {source_of(look), look.spec.source}
+        if look.source is not None:  # else it may not answer
+            found.update(links_to(look.spec.source))
+    return found
 
 
 def source_of(look: DatasetLook) -> str:

@@ -34,6 +34,7 @@ from hostprep.system.run import Running, start
 # have 107 bytes, of which our part and ssh's take 56.
 _LONGEST_PLACE = 50
 _MOST_SECONDS = 7 * 24 * 3600.0  # staging takes as long as it takes; each host has tight limits
+_AS_SCRIPT = "import sys; del sys.argv[0]; from ansible.cli.playbook import main; main()"
 # What ansible-playbook says if the patterns match no host or are invalid.
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
@@ -117,11 +118,12 @@ def run_playbook(
 def _ansible_playbook() -> list[str]:
     """Return the arguments with which our Python runs Ansible.
 
-    Run as a script, Ansible finds the programs beside it. Since ansible-core 2.19 one of them gives
-    ssh its passwords; without it no host is reached that does not accept a key of ours.
+    It is told that it is the script beside our Python, where it looks for the program by which ssh
+    gets passwords since ansible-core 2.19; without that no host is reached that does not accept a
+    key of ours. The script itself is not run: it may be a wrapper, and not of Python.
     """
     script = Path(sys.executable).with_name("ansible-playbook")
-    return [str(script)] if script.is_file() else ["-m", "ansible", "playbook"]
+    return ["-c", _AS_SCRIPT, str(script)]
 
 
 def _place() -> str | None:

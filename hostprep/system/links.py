@@ -120,6 +120,26 @@ def leads_in_circle(path: str) -> bool:
     return False
 
 
+def links_to(path: str) -> list[str]:
+    """Return the symlinks by which an absolute ``path`` leads on, each where it lies itself."""
+    here, pending = "/", path.split("/")[::-1]
+    found: list[str] = []
+    while pending and len(found) <= MOST_LINKS:
+        name = pending.pop()
+        if name in ("", os.curdir):
+            continue
+        there = os.path.dirname(here) if name == os.pardir else os.path.join(here, name)
+        try:
+            leads_to = os.readlink(there)
+        except OSError:  # no link, or there is no way
+            here = there
+            continue
+        found.append(there)
+        here = "/" if leads_to.startswith("/") else here
+        pending += leads_to.split("/")[::-1]
+    return found
+
+
 def open_folder(path: str) -> int:
     """Open a directory by a path without symlinks, absolute, for what is in it to be looked up.
 

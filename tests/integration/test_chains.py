@@ -145,15 +145,20 @@ def test_a_service_is_as_it_must_be_while_the_links_to_its_source_are_away(chain
     assert "boot" not in {kind for kind, _ in keys(planned["changes"])}
 
 
-def test_a_copy_that_only_leads_to_a_source_is_not_pruned(chain: Chain) -> None:
+@pytest.mark.parametrize("by_another", [False, True])
+def test_a_copy_that_only_leads_to_a_source_is_not_pruned(chain: Chain, by_another: bool) -> None:
     chained_by_link(chain, chain.source / "class-0")
     feeder, linked = chain.datasets
+    part = linked["source"]
+    if by_another:
+        linked["source"] = chain.root / "current"
+        linked["source"].symlink_to(part)
     apply(write_spec(chain.root / "both.yml", datasets=[feeder, linked]))
     spec = write_spec(chain.root / "hostprep.yml", datasets=[linked])
     pruned = apply(spec, "--prune")
     assert pruned["changes"] == []
     kept = next(each["reason"] for each in pruned["unchanged"] if "one" in each["subject"])
-    assert f"the spec stages from {linked['source']}, so it stays" in kept
+    assert f"the spec stages from {part}, so it stays" in kept
 
 
 def test_a_copy_of_the_original_is_told_of_before_one_is_put_between(chain: Chain) -> None:

@@ -189,7 +189,7 @@ def test_nor_is_what_all_may_read_given_to_who_could_then_remove_it(
     before = snapshot(target)
     error = hostprep("stage", source, "--to", target, expect=5)["error"]
     assert "was not staged with the owner and mode that it has, and holds what" in error["message"]
-    assert "key), which others could then remove" in error["message"]
+    assert "key), which others could remove once it has those" in error["message"]
     assert snapshot(target) == before
 
     theirs.chmod(0o777) if wide else os.chown(theirs, 65534, 65534)
@@ -218,7 +218,24 @@ def test_whose_a_folder_is_matters_not_where_nothing_is_to_be_done(
 
     rewrite(source / "class-1/images/000.bin", b"new")
     error = hostprep("stage", source, "--to", target, expect=5)["error"]
-    assert "class-0/images/added), which others could then remove" in error["message"]
+    assert "class-0/images/added), which others could remove once it has those" in error["message"]
+
+
+@pytest.mark.parametrize("place", ["", "class-0"])
+def test_nor_where_an_update_was_cut_short_that_was_to_widen_its_mode(
+    place: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both modes are on record then, and it has the one that it was staged with."""
+    folder = source / place
+    folder.chmod(0o755)
+    hostprep("stage", source, "--to", target)
+    (target / "data" / place / "added").write_bytes(b"root's")
+    folder.chmod(0o775)
+    with monkeypatch.context() as patched:
+        patched.delattr("hostprep.staging.stage.publish_update")
+        hostprep("stage", source, "--to", target, expect=1)
+    hostprep("stage", source, "--to", target)
+    assert (target / "data" / place).stat().st_mode & 0o777 == 0o775
 
 
 def test_a_folder_is_opened_as_in_the_source_whatever_others_put_there(

@@ -166,7 +166,7 @@ def test_a_place_that_is_taken_on_the_target_is_not_the_sources_fault(
     assert left.read_bytes() == b"somebody's note"
     done = run_hostprep("check", "--only", "HP010", "--json")
     (found,) = json.loads(done.stdout)["checks"]
-    words = "without 1 of the source's entries, whose place on the target is taken by something else"
+    words = "without 1 of the source's entries, whose place on the target is taken by something"
     assert found["status"] == "WARN" and words in found["message"]
     assert "move away what has its place" in found["remedy"]["hint"]
     assert "move away" in hostprep("wait", "data", expect=1)["error"]["hint"]

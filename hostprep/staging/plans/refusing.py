@@ -59,7 +59,7 @@ def opening_refusal(
             words, then = "is closed to others, was not staged so,", "which would be open to them"
         elif given & 0o022 and keeps_numbers(mount_of(published_fd, read_mounts())):
             words = "was not staged with the owner and mode that it has,"
-            then = "which others could then remove"
+            then = "which others could remove once it has those of the source"
         else:
             continue
         return Refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import merge
 from itertools import chain, islice
@@ -49,7 +50,7 @@ class Sides(NamedTuple):
         ):
             yield Part(
                 [Entry._make(item) for item in source],
-                manifest.records(published),
+                manifest.records(self._here(directory, published)),
                 manifest.promised(),
                 journal.records(),
                 published,
@@ -64,7 +65,12 @@ class Sides(NamedTuple):
             self.published.by_names(directory, parts),
             strict=True,
         ):
-            yield manifest.records(published), published
+            yield manifest.records(self._here(directory, published)), published
+
+    def _here(self, directory: str, published: dict[str, Entry]) -> Mapping[str, Entry]:
+        """Return what records in a directory are of: the data set itself is recorded in itself."""
+        own = None if directory else self.published.stat("")
+        return published if own is None else ChainMap({".": own}, published)
 
 
 def in_order(parts: Sequence[Sequence[Batch]]) -> Iterator[Batch]:

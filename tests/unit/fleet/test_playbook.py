@@ -712,6 +712,19 @@ def test_ssh_is_given_the_password_wherever_ansible_is_installed(
     assert a.unreachable and "as-agreed" in str(a.message)
 
 
+def test_what_has_the_scripts_name_beside_python_may_be_a_wrapper(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = playbooks / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    python.with_name("ansible-playbook").write_text("#!/bin/sh\nexec docker run ansible\n")
+    monkeypatch.setattr(sys, "executable", str(python))
+    (playbooks / "one.yml").write_text(REACHED)
+    (a,) = run_playbook("one", "a,", {"token": "secret"}).hosts
+    assert str(a.message).endswith(", secret")
+
+
 def test_a_home_that_cannot_be_written_stops_no_run(
     playbooks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

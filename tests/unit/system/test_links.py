@@ -20,7 +20,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.spec.model import DatasetSpec
 from hostprep.system import links
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed
-from hostprep.system.links import real_path
+from hostprep.system.links import links_to, real_path
 
 _needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
 
@@ -43,6 +43,10 @@ def test_a_path_is_followed_as_the_system_does(
     monkeypatch.chdir(tmp_path)
     for path in ("way", f"{tmp_path}/way/../er/", "way/..", "round/x", "way/not/there", "/", "."):
         assert real_path(path) == os.path.realpath(path)
+    monkeypatch.chdir("/")
+    (tmp_path / "by").symlink_to(f"{tmp_path}/deep/../way/not")
+    assert links_to(f"{tmp_path}/by/there")[-2:] == [f"{tmp_path}/by", f"{tmp_path}/way"]
+    assert set(links_to(f"{tmp_path}/round/x")) >= {f"{tmp_path}/round"}
 
 
 @_needs_root
