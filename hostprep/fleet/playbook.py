@@ -33,6 +33,10 @@ from hostprep.system.run import Running, start
 # Of a folder below which ssh makes its sockets: their whole names may have 107 bytes, of which ours
 # and those of ssh take 56.
 _LONGEST_PLACE = 50
+# Told that it is the script beside our Python, Ansible knows the one called ansible there, by which
+# ssh asks for passwords since ansible-core 2.19: without it no host is reached that has no key of
+# ours. Whatever lies there is not run itself: it may be a shell's, or of another Ansible.
+_ANSIBLE_PLAYBOOK = "import sys; del sys.argv[0]; from ansible.cli.playbook import main; main()"
 _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
 # What ansible-playbook says where patterns leave no host or are none.
 _NOBODY = re.compile(
@@ -84,7 +88,8 @@ def run_playbook(
     with tempfile.TemporaryDirectory(prefix="hostprep-fleet.", dir=_place()) as folder:
         passed = Path(folder) / "variables.json"
         passed.write_text(json.dumps(_as_data(variables)), encoding="utf-8")
-        command = [sys.executable, "-P", *_ansible_playbook()]
+        command = [sys.executable, "-P", "-c", _ANSIBLE_PLAYBOOK]
+        command.append(str(Path(sys.executable).with_name("ansible-playbook")))
         command += ["--inventory", checked_inventory(inventory), "--forks", str(forks)]
         command += ["--extra-vars", f"@{passed}"]
         if limit:
@@ -112,16 +117,6 @@ def run_playbook(
         raise _no_host(inventory, completed.returncode, said, limited=bool(limit))
     warnings = told(warnings_in(completed.stderr))
     return FleetRun(outcomes, time.monotonic() - began, warnings)
-
-
-def _ansible_playbook() -> list[str]:
-    """Return what our Python is to run.
-
-    Called as a script, Ansible knows the one beside it, by which ssh asks for passwords since
-    ansible-core 2.19: without it no host is reached that has no key of ours.
-    """
-    script = Path(sys.executable).with_name("ansible-playbook")
-    return [str(script)] if script.is_file() else ["-m", "ansible", "playbook"]
 
 
 def _place() -> str | None:

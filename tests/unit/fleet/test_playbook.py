@@ -712,6 +712,24 @@ def test_ssh_is_given_the_password_wherever_ansible_is_installed(
     assert a.unreachable and "as-agreed" in str(a.message)
 
 
+def test_what_is_called_as_ansible_beside_our_python_is_not_run(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be no script of Python: a wrapper of a distribution's, or of somebody's own."""
+    for name, line in (
+        ("python", f'exec {shlex.quote(sys.executable)} "$@"'),
+        ("ansible-playbook", 'exec docker run ansible ansible-playbook "$@"'),
+    ):
+        (playbooks / name).write_text(f"#!/bin/sh\n{line}\n")
+        (playbooks / name).chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(playbooks / "python"))
+    (playbooks / "one.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks: [{ansible.builtin.fail: {msg: so far}}]\n"
+    )
+    (a,) = run_playbook("one", "a,", {}).hosts
+    assert a.message == "so far"
+
+
 def test_a_home_that_cannot_be_written_stops_no_run(
     playbooks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
