@@ -241,10 +241,11 @@ class Tally:
 
 def _why_failed(event: Event, *, reached: bool) -> str:
     """Return why a host has failed; ``reached``: it has answered before."""
-    words = _with_cure(event.fields.get("message") or "")
+    words = event.fields.get("message") or ""
     if event.kind == "failed":
-        return words
-    words = words.rstrip(" :")  # from ssh, with nothing after the colon
+        # hostprep's own messages there have their cure, and may quote anything.
+        return words if " -> " in words else _with_cure(words)
+    words = _with_cure(words).rstrip(" :")  # from ssh, with nothing after the colon
     if reached:
         return f"{_LOST} in the step `{event.task}`: {words}{_NEEDS_AGAIN}"
     return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
@@ -261,7 +262,7 @@ def _with_cure(words: str) -> str:
         return _NEEDS_SSH
     if (cure := cure_of(words)) is not None:
         return f"{words} -> {cure}"
-    if _WITHOUT_ROOM in words and " -> " not in words:  # hostprep's own has a remedy
+    if _WITHOUT_ROOM in words:
         return f"{words} -> {_NEEDS_ROOM}"
     if missing := _WITHOUT_SUDO.search(words):
         return _NEEDS_SUDO.format(missing[1])

@@ -145,9 +145,11 @@ def _see_that_all_are_in(folder: Path, target: Target) -> None:
     """
     if importlib.util.find_spec("pip") is None:
         return
+    built = f"--platform=linux_{target.machine}"  # as `pip wheel` names what it has compiled
+    options = ("--isolated", "--no-index", f"--find-links={folder}", built)
     with tempfile.TemporaryDirectory() as name:
         try:
-            _pip_download(target, Path(name), "--isolated", "--no-index", f"--find-links={folder}")
+            _pip_download(target, Path(name), *options)
         except CommandFailed as error:
             raise UsageError(
                 f"{folder} has not all wheels that hosts with {target} need:"

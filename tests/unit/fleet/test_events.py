@@ -137,6 +137,13 @@ def test_a_host_whose_disk_is_full_is_told_where_to_look() -> None:
     assert b.message == told
 
 
+def test_what_hostprep_says_of_a_host_with_its_cure_is_given_no_other() -> None:
+    """Root may not read a folder of a server's, and ssh says alike of whom it does not let in."""
+    said = "dataset images: the system refused: Permission denied (train). -> dmesg may say more"
+    a, _ = tally(event("failed", host="a", message=said), event("stats")).outcomes()
+    assert a.message == said
+
+
 def test_a_host_whose_python_is_too_old_for_ansible_is_told_what_to_do() -> None:
     said = "ansible-core requires a minimum of Python version 3.8. Current version: 3.7.3"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()

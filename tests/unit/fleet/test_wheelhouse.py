@@ -91,12 +91,24 @@ def test_a_folder_that_lacks_a_wheel_for_the_host_is_refused_before_it_travels(
     assert "has_it-2-py3-none-any.whl" in names_in(made.archive)
 
 
-def write_wheel(folder: Path, name: str, *, version: str = "1", requires: str = "") -> None:
+def test_what_was_compiled_for_a_host_is_no_missing_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `pip wheel`, where nobody offers one: pip on the host takes it as well."""
+    write_wheel(tmp_path, "compiled", tag="cp311-cp311-linux_riscv64")
+    monkeypatch.setattr("hostprep.fleet.wheelhouse._needed", lambda: ["compiled"])
+    made = make_wheelhouse(Target(11, "riscv64", 36), tmp_path)
+    assert "compiled-1-cp311-cp311-linux_riscv64.whl" in names_in(made.archive)
+
+
+def write_wheel(
+    folder: Path, name: str, *, version: str = "1", requires: str = "", tag: str = "py3-none-any"
+) -> None:
     told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+    with zipfile.ZipFile(folder / f"{name}-{version}-{tag}.whl", "w") as wheel:
         for file, content in (
             ("METADATA", told + (f"Requires-Dist: {requires}\n" if requires else "")),
-            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n"),
             ("RECORD", ""),
         ):
             wheel.writestr(f"{name}-{version}.dist-info/{file}", content)
