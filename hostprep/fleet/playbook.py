@@ -85,8 +85,7 @@ def run_playbook(
     with tempfile.TemporaryDirectory(prefix="hostprep-fleet.", dir=_place()) as folder:
         passed = Path(folder) / "variables.json"
         passed.write_text(json.dumps(_as_data(variables)), encoding="utf-8")
-        command = [sys.executable, "-P", "-c", _ANSIBLE_PLAYBOOK]
-        command.append(str(Path(sys.executable).with_name("ansible-playbook")))
+        command = [sys.executable, "-P", *_ansible_playbook()]
         command += ["--inventory", checked_inventory(inventory), "--forks", str(forks)]
         command += ["--extra-vars", f"@{passed}"]
         if limit:

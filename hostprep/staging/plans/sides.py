@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import merge
 from itertools import chain, islice
@@ -70,7 +69,7 @@ class Sides(NamedTuple):
     def _here(self, directory: str, published: dict[str, Entry]) -> Mapping[str, Entry]:
         """Return what records in a directory are of: the data set itself is recorded in itself."""
         own = None if directory else self.published.stat("")
-        return published if own is None else ChainMap({".": own}, published)
+        return published if own is None else {**published, ".": own}
 
 
 def in_order(parts: Sequence[Sequence[Batch]]) -> Iterator[Batch]:
