@@ -69,7 +69,9 @@ def recommend(
     ] = 224,
     seconds: Annotated[
         float,
-        typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, without --compare."),
+        typer.Option(
+            metavar="N", min=5, max=3600, help="Time for measuring, not counting --compare."
+        ),
     ] = 50,
     as_json: JsonOption = False,
 ) -> int:
