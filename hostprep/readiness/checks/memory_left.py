@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     volumes = ""
     if promised:
         volumes = f", and the volumes may still take {format_bytes(promised)}"
-    message = f"{format_bytes(available)} are available by {room.available_from}{volumes}"
+    message = f"{format_bytes(available)} are available according to {room.available_from}{volumes}"
     if room.limits_hidden:
         message += ", or less: /sys/fs/cgroup does not show the control group of this process"
     if unlimited:
