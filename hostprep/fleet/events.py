@@ -62,7 +62,7 @@ _CURES = (
         " and see that the key is the host's own",
     ),
     (
-        re.compile(r"Permission denied \([\w,-]+\)"),
+        re.compile(r"Permission denied \([a-z][\w,-]*\)"),
         "see who logs in (ansible_user) and by what: ANSIBLE_PRIVATE_KEY_FILE names a key, of which"
         " ssh-agent has to know the passphrase if it has one, ANSIBLE_CONNECTION_PASSWORD_FILE a"
         " file that holds the password; no ansible.cfg is read",

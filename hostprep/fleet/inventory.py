@@ -6,6 +6,7 @@ which nobody writes.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ _MOST_BYTES = 16 * 1024 * 1024  # per file; a hundred thousand hosts
 # Parts of a host pattern that Ansible silently ignores, and "!$HOSTS" with an empty variable, about
 # which it reports a bug of its own, even if there are other parts.
 _NOTHING = re.compile(r"\s*[!&]?[\s\[\]]*")
+_RANGE = re.compile(r"\[[^\]]*\]")
+_WITH_PORT = re.compile(r"[^:]+:\d+")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
 # What Ansible says if none of its plugins can read a file, and why for each plugin; the latter
@@ -100,7 +103,24 @@ def limits(given: Sequence[str] | None) -> tuple[str, ...]:
                 f"--limit {limit} names no host: nothing is in that file; none was reached.",
                 "write hosts into it, one a line, or leave it out for all",
             )
+        if len(given or ()) > 1 and _has_colons(limit):
+            raise UsageError(
+                f"--limit {limit} has colons, and beside another --limit Ansible would take it for"
+                " one name; no host was reached.",
+                "put commas in their place, or use one --limit",
+            )
     return tuple(given or ())
+
+
+def _has_colons(limit: str) -> bool:
+    """Whether colons in a pattern separate others, and not the parts of a range or an address."""
+    if "," in limit or ":" not in _RANGE.sub("", limit):
+        return False
+    try:
+        ipaddress.ip_address(limit)
+    except ValueError:
+        return not _WITH_PORT.fullmatch(limit)
+    return False
 
 
 def _is_empty_file(pattern: str) -> bool:

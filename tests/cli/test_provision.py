@@ -455,6 +455,7 @@ def test_ctrl_c_says_how_the_hosts_are_left(
         (["-i", "hosts.yml", "--limit", "a, & "], "--limit a, &  names no host behind its ! or &"),
         (["-i", "hosts.yml", "--limit", "@empty"], "--limit @empty names no host: nothing is in"),
         (["-i", "hosts.yml", "--limit", "@empty, @empty"], "nothing is in that file; none was"),
+        (["-i", "hosts.yml", "--limit", "a:b", "--limit", "c"], "--limit a:b has colons, and"),
         ([], "--inventory"),
     ],
 )
