@@ -111,7 +111,7 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
     if seen.running:
         return BootState(Stage.STAGING, "it is being staged")
     if dataset is not None and dataset.state == "staged" and note is not None and stamped:
-        # What it tells of is the copy that the service made, not one that came later.
+        # It describes the copy that the service made, not a later one.
         other = note.digest is not None and dataset.record.digest not in (None, note.digest)
         return BootState(Stage.READY, "it was staged again since" if other else note.reason)
     if dataset is not None and dataset.record.boot_id == seen.boot_id:

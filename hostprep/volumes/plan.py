@@ -257,7 +257,7 @@ def _limit_changes(live: LiveVolume, size_bytes: int, inodes: int, huge: Huge) -
 def _remount_options(
     facts: VolumeFacts, live: LiveVolume, size_bytes: int, inodes: int, huge: Huge
 ) -> tuple[str, ...]:
-    """Return the options of the remount; raise ``Refused`` if it would make it read-only."""
+    """Return the options of the remount; ``Refused`` if it would close the other mounts."""
     _check_read_only_here(facts)
     kept = [option for option in live.options if option in KEPT_AT_REMOUNT]
     limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]

@@ -205,7 +205,7 @@ def apply_unmount(
 
 
 def lacking_right_to_unmount(plan: UnmountPlan) -> HostprepError | None:
-    """Return why root in a container cannot unmount; umount(8) would only say that it is used."""
+    """Return why root in a container cannot unmount: else it is told to end the volume's users."""
     if not plan.unmount or has_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
