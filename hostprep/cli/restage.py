@@ -13,7 +13,7 @@ from hostprep.units import format_seconds
 def restage(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set with `at_boot: true`.")],
 ) -> None:
-    """Stage a data set again as `hostprep apply` recorded it, without mounting or asking."""
+    """Stage a data set again as `hostprep apply` recorded it; mount and ask nothing."""
     from hostprep.cli.progress import ProgressReporter
     from hostprep.converging.restage import restage as carry_out
 

@@ -1,1 +1,1 @@
-"""A whole spec against this host: what differs, making it so, and looking again."""
+"""A whole spec against this host: find what differs, change it, and check again."""

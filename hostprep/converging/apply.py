@@ -1,4 +1,4 @@
-"""Carrying a host's plan out, object by object, and looking again whether it is true now."""
+"""Carries a host's plan out, object by object, and then checks whether it came true."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _LOOK = "`hostprep plan` shows what is left to do"
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of applying a plan.
+    """The result of applying a plan.
 
-    ``done`` are the changes that are there now; ``failed`` the objects that were tried in vain;
-    ``not_tried`` those that make no sense without them. ``after`` is the plan from facts that were
-    read again: empty, it is the proof. ``staged`` are the data sets that were staged.
+    ``done`` are the changes that are in place now; ``failed`` the objects whose change failed;
+    ``not_tried`` those that make no sense without them. ``after`` is a plan from facts that were
+    read again: if it is empty, that is the proof. ``staged`` are the data sets that were staged.
     """
 
     plan: HostPlan
@@ -52,22 +52,22 @@ class Applied:
 
     @property
     def ok(self) -> bool:
-        """Whether the host is now as the spec says."""
+        """Whether the host now matches the spec."""
         return not (self.failed or self.after.changes or self.after.refusals)
 
     @property
     def refusals(self) -> tuple[Problem, ...]:
-        """What is refused now, and was not before."""
+        """What is refused now but was not before."""
         return tuple(map(_of_it, self.after.refusals))
 
 
 def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observer) -> Applied:
-    """Carry ``plan`` out and return what came of it; ``replan`` looks at the host again.
+    """Carry ``plan`` out and return the result; ``replan`` looks at the host again.
 
     An object that fails does not stop those that do not need it. Raises ``Refused`` before the
-    first change where anything in the plan is refused, ``HostprepError`` where it needs root or
-    cannot be looked at again, ``Interrupted`` on Ctrl-C: what was done stays and is named, the
-    object at work is as whole as its own executor leaves it.
+    first change if anything in the plan is refused, ``HostprepError`` if it needs root or cannot be
+    checked afterwards, ``Interrupted`` on Ctrl-C: what was done stays and is named, and the object
+    at work is in the state in which its own executor leaves it.
     """
     if plan.refusals:
         raise refusal_of(plan)
@@ -90,7 +90,7 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
 
 @dataclass(slots=True)
 class _SoFar:
-    """What came of the objects of a plan until now; of what is ``left`` nothing was tried."""
+    """The results for a plan's objects so far; those ``left`` have not been tried."""
 
     done: list[ObjectPlan] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
@@ -99,7 +99,7 @@ class _SoFar:
 
 
 def _carry_out(plan: HostPlan, observer: Observer) -> _SoFar:
-    """Carry out each object of ``plan`` that does not need one which failed."""
+    """Carry out each object of ``plan`` that does not depend on one which failed."""
     so_far = _SoFar()
     failed, left = so_far.failed, so_far.left
     for each in plan.objects:
@@ -151,9 +151,9 @@ def refusal_of(plan: HostPlan) -> Refused:
 
 
 def _achieved(plan: HostPlan, so_far: _SoFar, after: HostPlan) -> tuple[Change, ...]:
-    """Return the changes that were made: of a failed object those that nothing is left to do of.
+    """Return the changes that were made; of a failed object, those with nothing left to do.
 
-    Where it is refused now, nobody has looked at what is left: none of them counts.
+    If the object is refused now, it is unknown what is left, so none of its changes counts.
     """
     open_keys = {(change.kind, change.subject) for change in after.changes}
     refused = {each.key for each in after.objects if each.refusal is not None}
@@ -169,7 +169,7 @@ def _achieved(plan: HostPlan, so_far: _SoFar, after: HostPlan) -> tuple[Change, 
 
 
 def _of_it(problem: Problem) -> Problem:
-    """Return the problem of one object among others, of which something may have been changed."""
+    """Return one object's problem among others, as something may have been changed by then."""
     return replace(problem, message=claim_of_it(problem.message))
 
 

@@ -1,4 +1,4 @@
-"""Whether what a boot service runs stages its data set, its drop-ins considered."""
+"""Whether the command of a boot service stages its data set, drop-ins included."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from hostprep.dataclass import dataclass
 from hostprep.system.unit_commands import UnitCommand, UnitSetting, unit_commands, unit_settings
 
 _CONDITION = re.compile(r"Condition|Assert")
-# What stands for something else in a unit's line, or in a shell's that it runs.
+# Characters that are expanded in a unit's line, or in a shell command in it.
 _PUT_IN = re.compile(r"[%$\\'\"`]")
 
 
 @dataclass(frozen=True, slots=True)
 class Astray:
-    """Why a service does not stage: the doing of ``file``, the unit itself or a drop-in.
+    """Why a service does not stage: because of ``file``, the unit itself or a drop-in.
 
-    ``lost_program`` is what it runs and is not there; with None it runs no `hostprep restage`.
+    ``lost_program`` is the program that it runs but that does not exist; with None, it does not run
+    `hostprep restage`.
     """
 
     file: Path
@@ -27,10 +28,11 @@ class Astray:
 
 
 def astray(unit: Path, name: str) -> Astray | None:
-    """Return why the service in the file ``unit`` does not stage ``name``; None: it does, or may.
+    """Return why the service in the file ``unit`` does not stage ``name``; None if it does, or may.
 
-    Somebody may have installed hostprep elsewhere since, or edited the file. Whatever program it
-    is, as `ionice` before hostprep: it stages if it has the words. Changes nothing.
+    Somebody may have installed hostprep elsewhere since, or edited the file. A command with the
+    right words counts as staging whatever its program is, such as `ionice` before hostprep. Changes
+    nothing.
     """
     if not (unit.is_file() and os.access(unit, os.R_OK)):
         return None
@@ -47,16 +49,16 @@ def astray(unit: Path, name: str) -> Astray | None:
 
 
 def hindrance(unit: Path) -> UnitSetting | None:
-    """Return the setting that keeps a service from staging, or may do so; None where there is none.
+    """Return the setting that keeps a service from staging, or may do so; None if there is none.
 
-    A ``User=`` other than root, or a condition, of which hostprep writes neither. Changes nothing.
+    That is a ``User=`` other than root, or a condition; hostprep writes neither. Changes nothing.
     """
     in_force: dict[str, UnitSetting] = {}
     for each in unit_settings(unit):
         if (each.section, each.name) == ("[Service]", "User"):
             kind, lifted = "User", each.value in ("", "root", "0")
         elif each.section == "[Unit]" and (condition := _CONDITION.match(each.name)):
-            kind, lifted = condition[0], not each.value  # an empty one lifts all before it
+            kind, lifted = condition[0], not each.value  # an empty one cancels all before it
         else:
             continue
         if lifted:
@@ -67,7 +69,7 @@ def hindrance(unit: Path) -> UnitSetting | None:
 
 
 def _may_stage(command: UnitCommand) -> bool:
-    """Whether it may be one that stages: what systemd or a shell puts in is not known here."""
+    """Whether a command may stage: what systemd or a shell expands in it is not known here."""
     return not command.words or ("restage" in command.text and bool(_PUT_IN.search(command.text)))
 
 

@@ -1,4 +1,4 @@
-"""What decides whether a data set comes back at boot, read once from the machine."""
+"""The facts that decide whether a data set comes back at boot, read once from the machine."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from hostprep.system.unit_commands import UnitSetting
 from hostprep.volumes.live import read_live
 from hostprep.volumes.paths import Folder
 
-# What an automount of systemd's own is mounted from: a unit, which RequiresMountsFor= waits for.
+# The source of an automount of systemd's own, which is a unit that RequiresMountsFor= waits for.
 _SYSTEMD = "systemd-1"
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A unit file under one of our names. ``problem``: it is none that could be replaced.
+    """A unit file with one of our names. ``problem``: it is not one that could be replaced.
 
-    ``wanted_by`` are the units that start it. ``writer`` says who but root could write to it, and
-    so run as root what they like. ``failed``: it ran in this boot, and systemd holds it for failed.
-    ``astray``: why it does not stage. ``hindrance`` is a setting for which it may not be started,
-    or cannot stage.
+    ``wanted_by`` are the units that start it. ``writer`` says who besides root could write to it,
+    and so run anything as root. ``failed``: it ran in this boot, and for systemd it has failed.
+    ``astray``: why it does not stage. ``hindrance`` is a setting because of which it may not be
+    started, or cannot stage.
     """
 
     unit: str
@@ -59,7 +59,7 @@ class Installed:
 
     @property
     def content(self) -> bytes | None:
-        """What it holds, None where it is no regular file."""
+        """Its content, None if it is not a regular file."""
         return None if self.snapshot is None else self.snapshot.content
 
     @property
@@ -70,13 +70,13 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Footing:
-    """Where a data set's source and target lie now; None is what is not there.
+    """Where a data set's source and target are now; None for one that does not exist.
 
     ``source`` and ``parent`` are without symlinks. ``remote``: the source is on a file system that
     may need the network, or that an automounter's program mounts. ``in_memory``: the target is on a
-    tmpfs that is no volume of the spec's. ``automounted``: an automount of systemd's own mounts the
-    source. ``fed``: the source lies in the copy of another data set; ``feeders`` are the units that
-    stage that.
+    tmpfs that is not a volume of the spec. ``automounted``: an automount of systemd's own mounts
+    the source. ``fed``: the source is in the copy of another data set; ``feeders`` are the units
+    that stage that one.
     """
 
     name: str
@@ -95,11 +95,11 @@ class Footing:
 
 @dataclass(frozen=True, slots=True)
 class BootFacts:
-    """The units and records that are there, and how hostprep is called.
+    """The existing units and records, and how hostprep is called.
 
-    ``traces`` are the names of units that are gone, with a record left or a link that started
-    them. ``program_writer`` says who but root could exchange the program that root would run, be it
-    the script, the interpreter or the modules. ``systemd``: it runs here.
+    ``traces`` are the names of units that are gone but left a record, or a link that started them.
+    ``program_writer`` says who besides root could exchange what root would run, be it the script,
+    the interpreter or the modules. ``systemd``: it runs here.
     """
 
     unit_dir: Path
@@ -113,7 +113,7 @@ class BootFacts:
     systemd: bool = True
 
     def footing_of(self, name: str) -> Footing:
-        """Return where the data set ``name``, one of those gathered for, lies."""
+        """Return where the data set ``name``, one of those gathered for, is."""
         return next(footing for footing in self.footings if footing.name == name)
 
     def installed_as(self, unit: str) -> Installed | None:
@@ -128,10 +128,10 @@ class BootFacts:
 def gather_boot(
     datasets: tuple[DatasetSpec, ...], feeders: Mapping[str, DatasetSpec] | None = None
 ) -> BootFacts:
-    """Read what ``plan_boot`` needs to know of those of ``datasets`` with ``at_boot``.
+    """Read what ``plan_boot`` needs to know about those of ``datasets`` with ``at_boot``.
 
-    ``feeders`` has the data set in whose copy a source lies, by the target of the one it is of. A
-    source on a dead network file system makes this hang, as it does staging. Changes nothing.
+    ``feeders`` has, by a data set's target, the data set whose copy contains its source. A source
+    on a dead network file system makes this hang, just as it does staging. Changes nothing.
     """
     feeders = {} if feeders is None else feeders
     wanted = [dataset for dataset in datasets if dataset.at_boot]
@@ -165,7 +165,7 @@ def _installed(directory: Path, unit: str) -> Installed:
         uid = 0 if snapshot.uid == os.geteuid() else snapshot.uid
         acl = any(name == ACCESS_ACL for name, _ in snapshot.xattrs)
         writer = Folder(unit, uid, snapshot.gid, snapshot.mode, acl).others_can_write
-    # Elsewhere than in the system's directory systemd does not know it.
+    # systemd does not know units outside of the system's directory.
     asked = directory == SYSTEM_UNIT_DIR and systemd_runs()
     failed = asked and show_unit(unit, ("ActiveState",)).get("ActiveState") == "failed"
     return Installed(
@@ -180,10 +180,10 @@ def _installed(directory: Path, unit: str) -> Installed:
 
 
 def _without_links(path: str, *, writes: bool = False) -> str:
-    """Return a path without symlinks; as it is where one is a stranger's, or cannot be judged.
+    """Return a path without symlinks; unchanged if one is a stranger's, or cannot be checked.
 
     The data set's own plan reports that, and a service that was set up for such a path stages
-    nothing: it refuses one that leads elsewhere.
+    nothing, because it refuses one that leads elsewhere.
     """
     try:
         return real_path(path, writes=writes)
@@ -221,10 +221,10 @@ def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
 
 
 def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool | None]:
-    """Return the mount point of a source, and whether it is remote; None where it is not there.
+    """Return the mount point of a source, and whether it is remote; None if it does not exist.
 
-    What an automounter's program mounts counts as remote, whatever it is, since that program starts
-    after the network. A source in the copy of another data set, ``feeder``, lies where that is
+    Everything that an automounter's program mounts counts as remote, because that program starts
+    after the network. A source in the copy of another data set, ``feeder``, is where that one is
     staged to, whether it is there yet or not.
     """
     if feeder is not None and feeder.volume is not None:
@@ -233,14 +233,14 @@ def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool |
         source = standing_directory(followed(feeder.parent))
     try:
         storage = locate(source)
-    except HostprepError:  # not there now
+    except HostprepError:  # it is not there now
         return None, None
     automounted = any(each != _SYSTEMD for each in _automounters(source))
     return storage.mount.target, automounted or storage.storage_class in SERVED
 
 
 def _automounters(source: str) -> list[str]:
-    """Return what the automounts on the way to a source are mounted from."""
+    """Return the mount sources of the automounts on the way to a source."""
     return [
         mount.source
         for mount in read_mounts()
@@ -249,7 +249,7 @@ def _automounters(source: str) -> list[str]:
 
 
 def _writer(program: str) -> str | None:
-    """Say who but root could exchange the program, by its path as it is called or its real one."""
+    """Say who besides root could exchange the program, by its given or its real path."""
     called, path = Path(os.path.abspath(program)), Path(followed(program))
     for each in dict.fromkeys((*reversed(called.parents), *reversed(path.parents), path)):
         try:

@@ -1,8 +1,9 @@
-"""The links that start a boot service: at boot, and when its source is mounted, by whomever.
+"""The links that start a boot service: at boot, and whenever its source is mounted.
 
-After a power cut a server may be up later than its clients. Their services have failed by then, and
-would stay so: whoever mounts the source starts them by that. The links are those that `systemctl
-enable` makes of the template's WantedBy=, which works where systemd does not run.
+After a power cut a server may come up later than its clients. Their services have failed by then,
+and would stay so; but mounting the source, by whatever means, starts them again. The links are
+those that `systemctl enable` makes from the template's WantedBy=; making them directly also works
+where systemd does not run.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _LONGEST_NAME = 255
 
 
 def wanted_by(source_mount: str, *, fed: bool) -> tuple[str, ...]:
-    """Return the units that start the service of a data set whose source lies on ``source_mount``.
+    """Return the units that start the service of a data set with its source on ``source_mount``.
 
-    Not the mount of one that is ``fed``, by another data set: there is nothing to stage when that
-    is mounted. The root file system is there in any case, and where the name would be too long for
-    a folder there is no such unit.
+    Not the mount if the data set is ``fed`` by another one: when that is mounted, there is nothing
+    to stage yet. The root file system is always there, and if the name would be too long for a
+    folder, there is no such unit.
     """
     mount = mount_unit(source_mount)
     if fed or source_mount == "/" or len(_FOLDER.format(mount)) > _LONGEST_NAME:
@@ -35,12 +36,12 @@ def wanted_by(source_mount: str, *, fed: bool) -> tuple[str, ...]:
 
 
 def link_of(directory: Path, unit: str, wanting: str = AT_BOOT) -> Path:
-    """Return the link to ``unit`` in a unit ``directory`` by which ``wanting`` starts it."""
+    """Return the link in a unit ``directory`` by which ``wanting`` starts ``unit``."""
     return directory / _FOLDER.format(wanting) / unit
 
 
 def linked_from(directory: Path, unit: str) -> frozenset[str]:
-    """Return which units start ``unit``: the boot, and mounts."""
+    """Return which units start ``unit``: the boot target, and mounts."""
     there = os.path.realpath(directory / unit)
     return frozenset(
         link.parent.name.removesuffix(".wants")
@@ -50,7 +51,7 @@ def linked_from(directory: Path, unit: str) -> frozenset[str]:
 
 
 def left_links(directory: Path, pattern: str) -> frozenset[str]:
-    """Return to which units there are links of ours, those that are gone too."""
+    """Return the units to which there are links of ours, including units that are gone."""
     return frozenset(
         link.name
         for link in _links(directory, pattern)
@@ -59,32 +60,32 @@ def left_links(directory: Path, pattern: str) -> frozenset[str]:
 
 
 def make_links(directory: Path, unit: str, wanting: Iterable[str]) -> None:
-    """Have these start ``unit``, and no other mount; raise ``OSError`` where that fails."""
+    """Make these, and no other mounts, start ``unit``; raise ``OSError`` if that fails."""
     links = [link_of(directory, unit, each) for each in wanting]
     _remove(link for link in _links(directory, unit) if link not in links)
     for link in links:
         if os.path.realpath(link) == os.path.realpath(directory / unit):
             continue
         link.parent.mkdir(parents=True, exist_ok=True)
-        # In place, and not by another name beside it, which a killed run would leave for ever: what
-        # is not there is seen by the next one.
+        # In place, and not by a temporary name, which a killed run would leave for ever: the next
+        # run will notice a missing link.
         link.unlink(missing_ok=True)
-        with suppress(FileExistsError):  # of a run beside this one
+        with suppress(FileExistsError):  # another run has made it
             link.symlink_to(directory / unit)
         flush_directory(link.parent)
 
 
 def remove_links(directory: Path, unit: str) -> None:
-    """Have nothing start ``unit`` any more; raise ``OSError`` where that fails."""
+    """Make nothing start ``unit`` any more; raise ``OSError`` if that fails."""
     _remove(_links(directory, unit))
 
 
 def _links(directory: Path, pattern: str) -> list[Path]:
-    """Return the links of that name, also those that lead nowhere any more: no glob finds these."""
+    """Return the links of that name, also dangling ones, which a glob would not find."""
     found = []
     for wanting in (AT_BOOT, "*.mount"):
         for folder in directory.glob(_FOLDER.format(wanting)):
-            with suppress(OSError):  # none, or not for us to see
+            with suppress(OSError):  # there is none, or we may not look
                 found += [folder / name for name in fnmatch.filter(os.listdir(folder), pattern)]
     return sorted(found)
 

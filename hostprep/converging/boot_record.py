@@ -1,4 +1,4 @@
-"""What a boot service needs to know, where a power cut cannot take it; and what came of it.
+"""What a boot service needs to know, safe from power cuts, and the result of its run.
 
 ``STATE/boot/NAME.json`` (NAME escaped as in the unit's name) is the request, flushed to the disk.
 ``/run/hostprep/NAME.json`` is the note of this boot: staging, failed or, written last, ready.
@@ -31,13 +31,13 @@ _UNIT_PREFIX, _UNIT_SUFFIX = "hostprep-stage-", ".service"
 class BootRecord:
     """A data set that is staged at every boot. Paths are absolute, without symlinks.
 
-    ``parent`` is the directory under which it appears by its name, ``volume`` the same where that
-    is a tmpfs volume, which must then have at least ``volume_size_bytes``. ``source_mount`` and
-    ``target_mount`` are the mount points that source and parent lay on: nothing is staged from or
-    into another file system. ``remote``: the source is on a network file system, or an
-    automounter mounts it. ``digest`` is that of the data set when it was last staged, None where it
-    is not known. ``reserve_bytes`` is
-    the memory that a target in memory, other than a volume, must leave; None for the default.
+    ``parent`` is the directory in which it appears by its name, and ``volume`` the same if that is
+    a tmpfs volume, which must then have at least ``volume_size_bytes``. ``source_mount`` and
+    ``target_mount`` are the mount points of source and parent: nothing is staged from or into
+    another file system. ``remote``: the source is on a network file system, or an automounter
+    mounts it. ``digest`` is that of the data set when it was last staged, None if it is unknown.
+    ``reserve_bytes`` is the memory that a target in memory, other than a volume, must leave; None
+    for the default.
     """
 
     name: str
@@ -54,7 +54,7 @@ class BootRecord:
 
     @property
     def target(self) -> str:
-        """Return the path at which the data set appears."""
+        """Return the path of the data set."""
         return f"{self.parent.rstrip('/')}/{self.name}"
 
     @property
@@ -65,7 +65,7 @@ class BootRecord:
 
 @dataclass(frozen=True, slots=True)
 class BootNote:
-    """How staging at boot went: ``state`` is ``staging``, ``failed`` or ``ready``.
+    """The result of staging at boot: ``state`` is ``staging``, ``failed`` or ``ready``.
 
     ``pid`` is the process that staged, ``at`` the time of writing in seconds since the epoch.
     """
@@ -95,9 +95,9 @@ def unit_pattern() -> str:
 
 
 def load_boot_record(name: str) -> BootRecord | None:
-    """Return the record of the data set ``name``, None where there is none.
+    """Return the record of the data set ``name``, None if there is none.
 
-    Raises ``HostprepError`` for one that cannot be read.
+    Raises ``HostprepError`` if it cannot be read.
     """
     for state in readable_state_dirs():
         path = _file(state / _FOLDER, name)
@@ -119,7 +119,7 @@ def all_boot_records() -> tuple[BootRecord, ...]:
 
 
 def recorded_units() -> set[str]:
-    """Return the services of all records, also of those that cannot be read."""
+    """Return the services of all records, including unreadable ones."""
     stems = (path.stem for path in _record_files())
     named = {stem for stem in stems if escape_name(unescape_name(stem)) == stem}
     units = {f"{_UNIT_PREFIX}{stem}{_UNIT_SUFFIX}" for stem in named}
@@ -133,7 +133,7 @@ def damaged_boot_records() -> dict[str, HostprepError]:
 
 
 def save_boot_record(record: BootRecord) -> None:
-    """Write ``record`` durably. Raises ``HostprepError`` where that fails."""
+    """Write ``record`` durably. Raises ``HostprepError`` if that fails."""
     path = _file(state_dir() / _FOLDER, record.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def forget_boot_record(name: str) -> None:
 
 
 def load_note(name: str) -> BootNote | None:
-    """Return the note of this boot on the data set ``name``, None where there is none."""
+    """Return the note of this boot about the data set ``name``, None if there is none."""
     try:
         fields: Any = parse_kept(read_kept(_file(boot_dir(), name)))
         if not isinstance(fields, dict) or fields.pop("schema") != _NOTE:

@@ -1,4 +1,4 @@
-"""Where a data set is on its way back after a boot: coming up, ready, or failed, and why."""
+"""How far a data set is on its way back after a boot: coming up, ready, or failed, and why."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hostprep.system.locks import is_locked
 from hostprep.system.state import SYSTEM_STATE_DIR
 from hostprep.system.systemd import show_unit, systemd_runs
 
-# What systemd calls EXIT_EXEC: the program could not be started.
+# systemd's EXIT_EXEC: the program could not be started.
 _NOT_RUN = "203"
-# Whoever looks at what there is has no spec, or may have another one than the host's.
+# Whoever asks for the state has no spec, or perhaps another one than the host's.
 _NOT_WANTED = "where the spec stages it no more at boot, `hostprep apply --prune` removes it"
 _PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "ExecMainStatus", "Job")
 
@@ -27,8 +27,8 @@ _PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "ExecMainS
 class Stage(StrEnum):
     """How far it is.
 
-    ``missing``: it was ready in this boot, and is gone since. ``unknown``: nothing is on record of
-    it, which staging it changes.
+    ``missing``: it was ready in this boot, but is gone now. ``unknown``: there is no record of it
+    until it is staged.
     """
 
     WAITING = "waiting"
@@ -40,15 +40,15 @@ class Stage(StrEnum):
 
     @property
     def comes_up(self) -> bool:
-        """Whether it may become ready without the doing of who asks."""
+        """Whether it may become ready without any action of the one who asks."""
         return self in (Stage.WAITING, Stage.STAGING, Stage.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class BootState:
-    """How far a data set is, and why; ``hint`` says what to do where it failed.
+    """How far a data set is, and why; ``hint`` says what to do if it failed.
 
-    ``caveat``, also the end of the reason, says why not all of it was looked at.
+    ``caveat``, which also ends the reason, says why not everything was checked.
     """
 
     stage: Stage
@@ -59,10 +59,10 @@ class BootState:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What tells how far a data set is.
+    """What shows how far a data set is.
 
-    ``unit`` holds properties of its service as systemctl-show(1) has them: None where systemd does
-    not run, empty where it was not asked or does not answer.
+    ``unit`` has properties of its service as in systemctl-show(1): None if systemd does not run,
+    empty if it was not asked or does not answer.
     """
 
     boot_id: str
@@ -82,7 +82,7 @@ class Comeback:
 
 
 def comebacks(datasets: Iterable[DatasetStatus]) -> tuple[Comeback, ...]:
-    """Return all data sets that are to come back at boot; ``datasets`` are what is known of any."""
+    """Return all data sets to be staged at boot; ``datasets`` are the known statuses."""
     known = {dataset.record.target: dataset for dataset in datasets}
     return tuple(
         Comeback(record, boot_state(record, known.get(record.target)))
@@ -91,11 +91,11 @@ def comebacks(datasets: Iterable[DatasetStatus]) -> tuple[Comeback, ...]:
 
 
 def boot_state(record: BootRecord, dataset: DatasetStatus | None) -> BootState:
-    """Return how far the data set of ``record`` is; ``dataset`` is its status, where one is known.
+    """Return how far the data set of ``record`` is; ``dataset`` is its status, if known.
 
     Any user may ask.
     """
-    # Root's, whoever asks.
+    # Root's lock, whoever asks.
     running = is_locked(lock_name(record.name, record.target, SYSTEM_STATE_DIR))
     note = load_note(record.name)
     unit: dict[str, str] | None = {}
@@ -111,7 +111,7 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
     if seen.running:
         return BootState(Stage.STAGING, "it is being staged")
     if dataset is not None and dataset.state == "staged" and note is not None and stamped:
-        # What it tells of is the copy that the service made, not one that came later.
+        # It describes the copy that the service made, not a later one.
         other = note.digest is not None and dataset.record.digest not in (None, note.digest)
         return BootState(Stage.READY, "it was staged again since" if other else note.reason)
     if dataset is not None and dataset.record.boot_id == seen.boot_id:
@@ -143,7 +143,7 @@ def _begins(unit: dict[str, str] | None) -> bool:
 
 
 def not_whole(dataset: DatasetStatus) -> BootState | None:
-    """Return what to say of one that is on the target, not as a whole or hidden; else None."""
+    """Return the state of a data set whose target is incomplete or hidden, otherwise None."""
     if dataset.state == "partial":
         failed = sum(item.failed for item in dataset.record.skipped)
         reason = f"{failed} of the source's entries are not in it as they are now"
@@ -152,14 +152,14 @@ def not_whole(dataset: DatasetStatus) -> BootState | None:
     if dataset.state == "interrupted":
         hint = dataset.hint or "`hostprep status` shows its source and target"
         return BootState(Stage.FAILED, dataset.reason, hint)
-    # Hidden, and to stage it again is refused; or nobody can tell, nor this user.
+    # It is hidden, and staging it again is refused; or it is unknown, or not for this user.
     if dataset.state in ("missing", "unreachable") and dataset.hint:
         return BootState(Stage.MISSING, dataset.reason, dataset.hint)
     return None
 
 
 def absent_mount(record: BootRecord, mounts: Iterable[Mount]) -> str | None:
-    """Say which of the file systems that it needs is not mounted, None where all are."""
+    """Say which of the file systems that it needs is not mounted, None if all are."""
     mounts = tuple(mounts)
     if mount_at(record.source_mount, mounts) is None:
         return f"the file system of its source, {record.source_mount}, is not mounted"
@@ -173,7 +173,7 @@ def absent_mount(record: BootRecord, mounts: Iterable[Mount]) -> str | None:
 
 
 def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
-    """Judge where its service has not begun in this boot, from what systemd tells of it."""
+    """Judge by systemd's information, if its service has not started in this boot."""
     unit, absent = seen.unit, absent_mount(record, seen.mounts)
     if unit is None:
         return BootState(
@@ -217,8 +217,8 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
 
 
 def _not_loaded(unit: str, state: str) -> str:
-    """Return what helps where systemd has not loaded the unit; ``state`` is its LoadState."""
-    if state == "masked":  # by somebody: `apply` leaves that alone
+    """Return what helps if systemd has not loaded the unit; ``state`` is its LoadState."""
+    if state == "masked":  # somebody did it, and `apply` leaves that alone
         unmask = f"`systemctl unmask {shlex.quote(unit)}`, then `hostprep apply`"
         return f"{unmask}, with --prune where the spec stages it no more at boot"
     if state == "not-found":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 MARKER = "# Made by hostprep for `at_boot: true`"
-# Where hostprep keeps its things, if moved: a service without them would look elsewhere.
+# Where hostprep keeps its things, if moved; without these, a service would look elsewhere.
 _DIRECTORIES = ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR")
 _CARRIED = (*_DIRECTORIES, "HOSTPREP_FSTAB")
 _MADE_READ_ONLY = ("/usr", "/boot", "/efi", "/etc")
@@ -34,9 +34,9 @@ def render(
 ) -> bytes:
     """Return the unit that runs ``command`` (see ``own_command``) with the data set's name.
 
-    ``environment`` holds ``NAME=VALUE`` pairs; ``wanted_by`` are the units that start it,
-    ``feeders`` the units that stage what the source lies in. ``automounted``: systemd mounts the
-    source when it is looked at, and unmounts it again.
+    ``environment`` has ``NAME=VALUE`` pairs; ``wanted_by`` are the units that start it, ``feeders``
+    the units that stage what contains the source. ``automounted``: systemd mounts the source when
+    it is accessed, and unmounts it again.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
     own = [variables[name] for name in _DIRECTORIES if name in variables]
@@ -54,8 +54,8 @@ def render(
         feeders=feeders,
         command=(*command, "restage", record.name),
         environment=environment,
-        # Each of those trees is a mount point for the service: what it writes to there it could
-        # not, and of a source there it would find that it lies on another file system than before.
+        # Each of those trees would become a mount point for the service: it could not write to a
+        # target there, and would find a source there on another file system than recorded.
         below_system=any(
             lies_in(path, tree)
             for path in (record.parent, record.source, *own)
@@ -66,9 +66,9 @@ def render(
 
 
 def own_command() -> tuple[str, ...]:
-    """Return how this very hostprep is called: by an absolute path, whatever the PATH is.
+    """Return how this very hostprep is called, with an absolute path that does not depend on PATH.
 
-    ``HOSTPREP_COMMAND`` names another place for it, where it is going to be installed for instance.
+    ``HOSTPREP_COMMAND`` names another path, for instance where it is going to be installed.
     """
     if installed := os.environ.get("HOSTPREP_COMMAND"):
         return (os.path.abspath(installed),)
@@ -79,10 +79,10 @@ def own_command() -> tuple[str, ...]:
 
 
 def own_programs() -> tuple[str, ...]:
-    """Return what root runs with ``own_command``: itself, its interpreter and its modules.
+    """Return what root runs with ``own_command``: the program, its interpreter and its modules.
 
-    Where ``HOSTPREP_COMMAND`` names another place, the interpreter and modules that run now are not
-    those that root will run: they may be a preview's, in a temporary folder.
+    If ``HOSTPREP_COMMAND`` names another path, the present interpreter and modules are not those
+    that root will run: they may be a preview's, in a temporary folder.
     """
     command = own_command()[0]
     if os.environ.get("HOSTPREP_COMMAND"):
@@ -91,7 +91,7 @@ def own_programs() -> tuple[str, ...]:
 
 
 def own_environment() -> tuple[str, ...]:
-    """Return the variables that say where hostprep's things are, absolute, where any is set."""
+    """Return the variables that say where hostprep's things are, as absolute paths, if set."""
     return tuple(
         f"{name}={os.path.abspath(os.environ[name])}" for name in _CARRIED if os.environ.get(name)
     )
@@ -103,19 +103,19 @@ def is_ours(content: bytes) -> bool:
 
 
 def words(text: str) -> str:
-    """Return ``text`` for a setting that takes its line as it is, but for specifiers (``%n``)."""
+    """Return ``text`` for a setting that takes the rest of its line, except specifiers (``%n``)."""
     return text.replace("%", "%%")
 
 
 def quoted(text: str) -> str:
-    """Return ``text`` as one word of a setting that takes several."""
+    """Return ``text`` quoted as one word of a setting that takes several."""
     return '"' + words(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def argument(text: str) -> str:
-    """Return ``text`` as one word after a command's first, in which variables are put in as well.
+    """Return ``text`` as one argument of a command, where variables are expanded as well.
 
-    In the first, the program's path, they are not: there ``$$`` would be two dollars.
+    In the first word, the program's path, they are not: there ``$$`` would be two dollars.
     """
     return quoted(text).replace("$", "$$")
 
@@ -124,7 +124,7 @@ def argument(text: str) -> str:
 def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(  # no autoescape: this is no HTML
+    environment = Environment(  # no autoescape: this is not HTML
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters.update(words=words, quoted=quoted, argument=argument)

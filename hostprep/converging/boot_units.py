@@ -1,7 +1,7 @@
 """Data sets that come back after a reboot: a systemd service for each with ``at_boot: true``.
 
-The order of a first apply: volumes, staging, and then this, planned anew, since the boot records
-say on which file systems things lie and what was staged.
+In a first apply volumes come first, then staging, and then this, planned again, because the boot
+records contain on which file systems things are and what was staged.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from hostprep.system.systemd import (
 )
 from hostprep.volumes.paths import check_path
 
-# What systemd takes (and a file system), less what the name of a temporary file has beyond it.
+# The limit of systemd and of file systems, less what the name of a temporary file adds.
 _LONGEST_UNIT_NAME = 255 - 27
 
 
 @dataclass(frozen=True, slots=True)
 class BootStep:
-    """What is ``planned`` for the service at ``path``, as it is ``installed`` now, if it is.
+    """What is ``planned`` for the service at ``path``, and the one ``installed`` now, if any.
 
-    ``record`` and ``content`` are what is written of record and unit, None where they stay as they
-    are; ``wanted_by`` are the units that are to start it, None where links stay as they are;
-    ``start`` starts it now, ``remove`` takes all three away.
+    ``record`` and ``content`` are the new contents of record and unit, None if they stay as they
+    are; ``wanted_by`` are the units that should start it, None if the links stay as they are;
+    ``start`` starts it now, ``remove`` removes all three.
     """
 
     planned: ObjectPlan
@@ -66,9 +66,9 @@ def plan_boot(
 ) -> tuple[BootStep, ...]:
     """Return what has to be done so that exactly the ``at_boot`` ones of ``datasets`` come back.
 
-    Services of others stay, unless ``prune`` says otherwise. ``facts`` are of the same data sets.
+    Services of other data sets stay, unless ``prune`` is set. ``facts`` are of the same data sets.
     ``reserve_bytes`` is the memory that a target in memory must leave, None for what is recorded.
-    What one should know of all of them is a warning of the first.
+    A warning about all of them is given with the first.
     """
     wanted = [dataset for dataset in datasets if dataset.at_boot]
     steps: list[BootStep] = []
@@ -111,11 +111,12 @@ def plan_boot(
 
 
 def apply_boot(steps: Iterable[BootStep]) -> None:
-    """Carry out ``steps``, but for refused ones, and tell systemd once, at the end.
+    """Carry out ``steps``, except refused ones, and reload systemd once, at the end.
 
-    Starts only what failed in this boot: what it stages is there by now, whoever mended it, but to
-    systemd it stays failed, and the machine degraded, until it has run. Raises ``HostprepError``
-    for the first that fails; what was done before it stays, and the next plan finds the rest.
+    This starts only services that failed in this boot: what they stage is there by now, however it
+    was repaired, but for systemd they remain failed, and the machine degraded, until they have run.
+    Raises ``HostprepError`` for the first that fails; what was done before stays, and the next plan
+    finds the rest.
     """
     steps = [step for step in steps if step.planned.changes]
     done = False
@@ -142,7 +143,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
     footing = facts.footing_of(name)
     moved = (variable.partition("=")[2] for variable in facts.environment)
     for each in (footing.source, footing.parent, facts.command[0], *moved):
-        check_path(each)  # what is in one after a line end would be a setting of its own
+        check_path(each)  # text after a line break in it would be a setting of its own
     path, installed = facts.unit_dir / unit, facts.installed_as(unit)
     if installed is not None and not installed.made_by_us:
         raise installed.problem or Refused(
@@ -183,7 +184,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         ObjectPlan(Kind.BOOT, name, changes=tuple(changes), unchanged=kept),
         path,
         installed,
-        # With any change the record is written too: it then has the digest of what is staged now.
+        # Any change also writes the record, so that it has the present digest.
         record=record if changes else None,
         content=content if have.content != content or have.writer else None,
         wanted_by=None if linked else starters,
@@ -192,9 +193,9 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
 
 
 def _overruled(name: str, unit: Path, installed: Installed) -> tuple[Unchanged, ...]:
-    """Say for which drop-in it does not stage; those of its own lines are written anew.
+    """Name the drop-in that keeps it from staging; its own lines would be written anew.
 
-    Not of one with a condition: that may hold, as HP013 tells.
+    Not a drop-in with a condition: the condition may hold, see HP013.
     """
     found, setting = installed.astray, installed.hindrance
     drop_in, cure = None, "correct its ExecStart= lines, or take them out"
@@ -226,7 +227,7 @@ def _unlinked(linked: frozenset[str], starters: tuple[str, ...]) -> str:
 def _wanted_record(
     dataset: DatasetSpec, footing: Footing, earlier: BootRecord | None, reserve_bytes: int | None
 ) -> BootRecord:
-    """Return the record as the spec and the host have it; what is not there now, as it was."""
+    """Return the record by the spec and the host; what does not exist now, as it was."""
     if earlier is not None and earlier.source != footing.source:
         earlier = None
     source_mount, remote = footing.source_mount, footing.remote
@@ -253,7 +254,7 @@ def _wanted_record(
         target_mount=footing.target_mount,
         remote=remote,
         digest=footing.digest or (earlier.digest if earlier is not None else None),
-        # A volume was held against the memory when it was mounted.
+        # A volume was compared with the memory when it was mounted.
         reserve_bytes=reserve_bytes if footing.in_memory else None,
     )
 
@@ -294,12 +295,12 @@ def _carry_out(step: BootStep) -> None:
     try:
         if step.remove:
             if installed is not None and _is_for_systemd(step):
-                stop_unit(path.name)  # nobody wants any more what it may be at
+                stop_unit(path.name)  # nobody wants its result any more
             remove_links(path.parent, path.name)
             path.unlink(missing_ok=True)
             forget_boot_record(subject)
             return
-        # The record first: a service without it could only fail.
+        # The record first: without it the service could only fail.
         if step.record is not None:
             save_boot_record(step.record)
         if step.content is not None:
@@ -307,7 +308,7 @@ def _carry_out(step: BootStep) -> None:
             remove_stale_temps(path)
             expected = installed.snapshot if installed is not None else None
             if installed is not None and installed.writer is not None:
-                path.unlink()  # and with it its owner, its mode, and whoever has it open
+                path.unlink()  # this removes its owner, mode and open descriptors too
                 expected = None
             replace_file(path, step.content, expected=expected)
         if step.wanted_by is not None:

@@ -1,7 +1,7 @@
-"""Data sets whose source is the copy of another one of the spec: a share to a disk, that to memory.
+"""Data sets whose source is another one's copy: from a share to a disk, from there to memory.
 
-When the host is planned such a source may be missing still, or be about to change. So what it comes
-from is planned first, and staged first.
+When the host is planned, such a source may not exist yet, or be about to change. So the data set
+that it comes from is planned and staged first.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from hostprep.system.links import links_to
 
 
 def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[DatasetLook, ...]:
-    """Look at the data sets of a spec; return them in the order in which they are to be staged.
+    """Look at the data sets of a spec; return them in the order in which to stage them.
 
-    That is the spec's, but for one whose source lies in another's copy: that goes before.
+    That is the spec's order, except that a data set whose copy contains another's source goes
+    before that one.
     """
     looks = [looker.look(spec) for spec in specs]
     targets = {look.target: index for index, look in enumerate(looks)}
@@ -29,7 +30,7 @@ def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[Data
     settled: dict[int, DatasetLook] = {}
     for index in sorted(range(len(looks)), key=lambda index: len(staged_before(index, feeders))):
         feeder = feeders[index]
-        # None too where symlinks lead two into each other: neither source can ever be there.
+        # None too if symlinks lead two data sets into each other: neither source can ever exist.
         before = None if feeder is None else settled.get(feeder)
         look = looks[index]
         settled[index] = look if before is None else _fed(look, before, looker)
@@ -37,9 +38,9 @@ def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[Data
 
 
 def feeders_of(looks: Sequence[DatasetLook]) -> dict[str, DatasetSpec]:
-    """Return whose copy the source of each lies in, by the data set's target in the spec.
+    """Return whose copy contains each data set's source, by the data set's target in the spec.
 
-    Not of one whose source only goes through a copy, by an absolute symlink: it needs none.
+    Not if the source only passes through a copy by an absolute symlink: then it does not need it.
     """
     by_target = {look.target: look.spec for look in looks}
     return {
@@ -52,10 +53,10 @@ def feeders_of(looks: Sequence[DatasetLook]) -> dict[str, DatasetSpec]:
 def as_of_boot(
     datasets: Iterable[DatasetSpec], looks: Sequence[DatasetLook]
 ) -> tuple[DatasetSpec, ...]:
-    """Return the data sets of a spec as a boot is to stage them.
+    """Return the data sets of a spec in the form in which a boot is to stage them.
 
-    One whose source goes by symlinks in a copy is recorded with where they will lead: while that
-    is still to come nobody could follow them there.
+    If a source goes through symlinks in a copy, it is recorded with where they will lead, because
+    nobody could follow them while the copy does not exist yet.
     """
     fed = {look.spec.target: source_of(look) for look in looks if look.feeder is not None}
     return tuple(
@@ -64,22 +65,22 @@ def as_of_boot(
 
 
 def sources_of(looks: Iterable[DatasetLook]) -> set[str]:
-    """Return what a spec stages from: without symlinks, as it says it, and the links between."""
+    """Return what a spec stages from: without symlinks, as written, and the links in between."""
     found: set[str] = set()
     for look in looks:
         found |= {source_of(look), look.spec.source}
-        if look.source is not None:  # else it may not answer
+        if look.source is not None:  # otherwise it may not answer
             found.update(links_to(look.spec.source))
     return found
 
 
 def source_of(look: DatasetLook) -> str:
-    """Return the source without symlinks, where it could be looked at."""
+    """Return the source without symlinks, if it could be looked at."""
     return look.spec.source if look.source is None else look.source
 
 
 def _fed(look: DatasetLook, feeder: DatasetLook, looker: Looker) -> DatasetLook:
-    """Return the look at a data set, now that it is known what becomes of its source."""
+    """Look at a data set again, now that it is known what happens to its source."""
     name = feeder.spec.name
     if not look.missing:
         if feeder.action is not None and look.problem is None and look.request is not None:

@@ -1,4 +1,4 @@
-"""What is said of a data set that is to be staged: what would be done, why, and of what to know."""
+"""Texts about a data set to be staged: what would be done, why, and the warnings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reason_of(plan: StagePlan) -> str:
 
 
 def _who_changed(files: CopyPlan, previous: Record) -> str:
-    """Say whether source or copy is another than at the staging, by the manifest."""
+    """Say whether source or copy has changed since staging, by the manifest."""
     with closing(manifest_of(previous)) as manifest:
         source, copy = who_changed(files, manifest)
     if source:
@@ -79,7 +79,7 @@ def _who_changed(files: CopyPlan, previous: Record) -> str:
 
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
-    """Return what one should know of it."""
+    """Return the warnings about it."""
     warned = []
     if foreign := plan.files.foreign:
         named = ", ".join(foreign[:MOST_NAMED])

@@ -1,4 +1,4 @@
-"""A spec's data sets against each other, and what stages them: by the executor of ``stage``."""
+"""Plans a spec's data sets together, and stages them with the executor of ``stage``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from hostprep.volumes.model import RamBudget
 
 @dataclass(frozen=True, slots=True)
 class DatasetTask:
-    """Stages one data set, or brings it up to date."""
+    """Stages one data set, or updates it."""
 
     request: StageRequest
 
     def carry_out(self, observer: Observer) -> Staged:
-        """Plan once more under the data set's lock, now that its volume is there, and stage."""
+        """Plan again under the data set's lock, now that its volume is there, and stage."""
         with (
             lock(
                 stage_lock(self.request),
@@ -56,17 +56,18 @@ class DatasetTask:
 
 @dataclass(frozen=True, slots=True)
 class DatasetLook:
-    """A data set of the spec and what this host says to it, in words and numbers.
+    """A data set of the spec and its situation on this host, in words and numbers.
 
-    ``target`` is where it appears, without symlinks. ``needed_bytes`` and ``needed_inodes`` are
-    what staging it will yet take on the target. ``action`` of None: it is whole and fresh.
+    ``target`` is its path, without symlinks. ``needed_bytes`` and ``needed_inodes`` are what
+    staging it will still take on the target. ``action`` is None if it is complete and fresh.
     ``device`` and ``free_bytes`` are of the file system that it is staged to; ``device`` is None
-    for a volume, and ``free_bytes`` where there is no limit, or none is told.
-    ``budget`` is what it takes of the machine's memory, None where it goes to a disk or a volume.
+    for a volume, and ``free_bytes`` if there is no limit, or it is unknown.
+    ``budget`` is what it takes of the machine's memory, None if it goes to a disk or a volume.
     ``problem`` is why it cannot be staged, if it cannot. ``away``: its source cannot be looked at,
-    and must not be asked again; ``missing``: it was looked for, and is not there. ``source`` is
-    without symlinks, None where that is not known. ``origin`` is what was read of it: another
-    folder where it is still to come. ``feeder``: the target of the data set in whose copy it lies.
+    and must not be tried again; ``missing``: the source was looked for and does not exist.
+    ``source`` is without symlinks, None if it is unknown. ``origin`` is what was read instead: it
+    is another folder if the source is yet to be staged. ``feeder``: the target of the data set
+    whose copy contains the source.
     """
 
     spec: DatasetSpec
@@ -89,7 +90,7 @@ class DatasetLook:
 
     @property
     def is_for_root_to_tell(self) -> bool:
-        """Whether what is on record of it is not for this user, so that nothing was planned."""
+        """Whether this user may not read its record, so that nothing was planned."""
         return self.problem is None and self.request is None and not self.away
 
 
@@ -98,14 +99,14 @@ def plan_datasets(
 ) -> tuple[ObjectPlan, ...]:
     """Return the plans of the data sets, from what was seen of them. Pure.
 
-    Those on one file system share its room, as those on a volume do, which the volume's plan sees;
-    those in memory share that, on whichever tmpfs they are. ``leftovers`` are the targets of data
-    sets that the spec does not name, as those are that were renamed in it.
+    Those on one file system share its room, as do those on a volume, which the volume's plan takes
+    into account; those in memory share the memory, on whichever tmpfs they are. ``leftovers`` are
+    the targets of data sets that the spec does not name, for instance because it renamed them.
     """
     taken: dict[int, int] = {}
     in_memory = 0
     names = Counter(look.spec.name for look in looks)
-    # Two may have one name in two places; then each goes by its place.
+    # Two may have the same name in different places; then each is called by its place.
     subjects = {
         look.target: look.spec.name if names[look.spec.name] == 1 else look.target for look in looks
     }
@@ -133,9 +134,9 @@ def plan_datasets(
 
 
 def _in_one_place(look: DatasetLook, earlier: Iterable[DatasetLook]) -> Refused | None:
-    """Refuse what would lie where an earlier one does, or one inside the other.
+    """Refuse a data set in the place of an earlier one, or one inside the other.
 
-    The spec was checked for that by its words; here the symlinks are known.
+    The spec was checked for that as text; here the symlinks are known.
     """
     for other in earlier:
         if other.target == look.target:

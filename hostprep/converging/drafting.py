@@ -1,4 +1,4 @@
-"""A spec file for what this host has now: a beginning that an admin can read and change."""
+"""Drafts a spec file for what this host has now, as a start for an admin to read and change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _REQUIREMENTS = """
 _PACKAGES = """
 # System packages, installed if they are missing. `hostprep probe` measures with fio.
 """
-# By the phase of its record, why a data set is none that the host should have again.
+# By the phase of its record, why a data set is not one that the host should have again.
 _NOT_WANTED = {
     "copying": "the run that was to stage it first has not got to its end",
     "publishing": "the run that was to stage it first has not got to its end",
@@ -73,16 +73,16 @@ _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y",
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A spec file's text, and sentences on what of this host is not in it, or not yet true."""
+    """A spec file's text, and sentences about what is not in it, or is not true yet."""
 
     text: str
     notes: tuple[str, ...]
 
 
 def draft_spec() -> Draft:
-    """Return a spec of what hostprep made on this host, which loads; changes nothing.
+    """Return a valid spec of what hostprep made on this host; changes nothing.
 
-    Raises ``HostprepError`` where a spec cannot say what is there.
+    Raises ``HostprepError`` if a spec cannot express what is there.
     """
     notes: list[str] = []
     volumes = _volumes(notes)
@@ -114,7 +114,7 @@ def draft_spec() -> Draft:
 def write_draft(draft: Draft, path: Path) -> None:
     """Write the draft to a new file.
 
-    Raises ``Refused`` where there is anything already, ``HostprepError`` where none can be written.
+    Raises ``Refused`` if something is there already, ``HostprepError`` if it cannot be written.
     """
     if os.path.isdir(path):
         raise Refused(
@@ -198,7 +198,7 @@ def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
 
 
 def _targets_at_boot() -> frozenset[str]:
-    """Return where the services that hostprep wrote, and that are enabled, stage to."""
+    """Return the targets of the enabled services that hostprep wrote."""
     boot = gather_boot(())
     units = {each.unit for each in boot.installed if AT_BOOT in each.wanted_by and each.made_by_us}
     return frozenset(record.target for record in boot.records if record.unit in units)
@@ -214,7 +214,7 @@ def _dataset(dataset: DatasetSpec) -> list[str]:
 
 
 def _section(name: str, entries: Iterable[Sequence[str]]) -> str:
-    """Return a section of YAML, ``""`` where it would have no entries."""
+    """Return a section of YAML, ``""`` if it would have no entries."""
     lines = [
         ("  - " if index == 0 else "    ") + line
         for entry in entries
@@ -231,7 +231,7 @@ def _size(size_bytes: int) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Return ``text`` as a YAML scalar: as it is where nobody can misread it, else quoted."""
+    """Return ``text`` as a YAML scalar: plain if that is unambiguous, otherwise quoted."""
     if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS:
         return text
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Looks at a spec's data sets through the planner of ``stage``; nothing is changed."""
+"""Looks at a spec's data sets through the planner of ``stage``; changes nothing."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Looker:
     passing: Mapping[str, Readers] = dataclasses.field(default_factory=dict)
 
     def look(self, spec: DatasetSpec) -> DatasetLook:
-        """Plan the staging of a data set and return what came of it; changes nothing.
+        """Plan the staging of a data set and return the result; changes nothing.
 
-        A source or a target that does not answer is a problem after a while, see ``sources``. One
-        that is staged, and whole, needs no source: then all else of the host can be mended without
-        it.
+        A source or target that does not answer becomes a problem after a while, see ``sources``. A
+        data set that is staged and complete needs no source, so the rest of the host can still be
+        fixed without it.
         """
         try:
             source, parent = real_paths(spec)
@@ -82,10 +82,10 @@ class Looker:
             return DatasetLook(spec, spec.target, problem=problem)
 
     def look_ahead(self, look: DatasetLook, feeder: DatasetLook) -> DatasetLook:
-        """Look once more at one whose source ``feeder`` is yet to stage; changes nothing.
+        """Look again at a data set whose source ``feeder`` has yet to stage; changes nothing.
 
-        It is planned from what ``feeder`` is staged from, since its copy will be like that. What
-        there is of the data set itself is brought up to date when its source is there.
+        It is planned from what ``feeder`` is staged from, because its copy will be like that. If
+        the data set itself already exists, it is updated when its source is there.
         """
         assert look.source is not None and feeder.origin is not None
         spec, parent, source = look.spec, os.path.dirname(look.target), look.source
@@ -101,13 +101,13 @@ class Looker:
                 )
             same = way is _Way.ABSOLUTE or not lies_in(origin, feeder.origin)
             if same and not lies_in(origin, feeder.target):
-                # That is there now, or away, as if no other data set fed this one.
+                # That exists now, or is away, just as if no other data set fed this one.
                 now = self.look(dataclasses.replace(spec, source=origin))
                 return dataclasses.replace(now, spec=spec, target=look.target, source=origin)
             source = origin if same else feeder.target + origin.removeprefix(feeder.origin)
             look = dataclasses.replace(look, source=source)
             kept = load_record(spec.name, look.target)
-            # Also where a run was cut short; but before a publication none of it lies there.
+            # Also after an interrupted run; but before a publication nothing of it is there.
             if kept is not None and kept.phase != "copying" and os.path.lexists(look.target):
                 if kept.source != source:  # by its origin it may seem to be the same
                     raise of_another_source(self._request(spec, source, parent), kept)
@@ -125,9 +125,9 @@ class Looker:
             return dataclasses.replace(look, problem=problem)
 
     def look_behind(self, look: DatasetLook, feeder: DatasetLook) -> DatasetLook:
-        """Return what is to be done of one that is there, and whose source is yet to change.
+        """Return what to do with an existing data set whose source is yet to change.
 
-        What its source holds now does not tell what that will be.
+        The present content of its source does not show what it will be.
         """
         assert look.source is not None
         return dataclasses.replace(
@@ -151,9 +151,9 @@ class Looker:
         )
 
     def _plan(self, spec: DatasetSpec, source: str, parent: str, origin: str) -> DatasetLook:
-        """Plan the staging from ``origin``, and say of it what it will be from ``source``.
+        """Plan the staging from ``origin``, but describe it as from ``source``.
 
-        Neither has symlinks: whose those are was asked, and they are not followed again.
+        Neither has symlinks: their owners were checked, and they are not followed again.
         """
         request = self._request(spec, source, parent)
         read = dataclasses.replace(request, source=origin)
@@ -165,21 +165,21 @@ class Looker:
 
 
 def _origin(look: DatasetLook, feeder: DatasetLook) -> str:
-    """Return what the source of one that ``feeder`` feeds will be the copy of."""
+    """Return what the source of a data set fed by ``feeder`` will be a copy of."""
     assert look.source is not None and feeder.origin is not None
     return feeder.origin + look.source.removeprefix(feeder.target)
 
 
 class _Way(Enum):
-    """How symlinks lead on in a tree: to what they will lead to in a copy of it, or not."""
+    """Where symlinks in a tree lead, and whether a copy's lead to the corresponding place."""
 
     INSIDE = auto()
-    OUT = auto()  # to what lies beside it, so of a copy to what lies beside that
-    ABSOLUTE = auto()  # of a copy to the same as of the tree itself
+    OUT = auto()  # to something next to the tree; a copy's lead to something next to the copy
+    ABSOLUTE = auto()  # a copy's lead to the same place as the tree's
 
 
 def _way_of_links(path: str, origin: str) -> _Way:
-    """Return how a path below ``origin``, which is without symlinks, goes by those in it."""
+    """Return how a path below ``origin``, which has no symlinks, follows those inside it."""
     here, pending, links = origin, path.removeprefix(origin).split("/")[::-1], 0
     while pending and links <= MOST_LINKS:
         name = pending.pop()
@@ -190,7 +190,7 @@ def _way_of_links(path: str, origin: str) -> _Way:
             return _Way.OUT
         try:
             leads_to = os.readlink(there)
-        except OSError:  # no link, or who opens it tells why
+        except OSError:  # not a link, or opening it will report why
             here = there
             continue
         if leads_to.startswith("/"):
@@ -266,9 +266,9 @@ def _seen(spec: DatasetSpec, plan: StagePlan, passing: Mapping[str, Readers]) ->
 
 
 def _to_names(plan: StagePlan, passing: Mapping[str, Readers]) -> tuple[str, str] | None:
-    """Return what is to be done to the list of its files on record, and why."""
+    """Return what to do about the readers of its list of files, and why."""
     readers = None
-    with contextlib.suppress(OSError, HostprepError):  # of copies that went meanwhile
+    with contextlib.suppress(OSError, HostprepError):  # the copies are gone meanwhile
         readers = readers_of_names(plan, passing)
     if readers is None:
         return None
@@ -276,16 +276,16 @@ def _to_names(plan: StagePlan, passing: Mapping[str, Readers]) -> tuple[str, str
     if common(now, wanted) != now:
         why = "users may read it who may not list all of its folders"
         return "close the list of its files on record", why
-    if wanted == ALL != now:  # a group or a user cannot be let in everywhere
+    if wanted == ALL != now:  # some file systems cannot admit single groups or users
         why = "all users may list its folders, and not all may read it"
         return "open the list of its files on record", why
     return None
 
 
 def _left_beside(request: StageRequest) -> str | None:
-    """Return the private directory that is left to be removed beside a data set, if there is one.
+    """Return the private directory that is left to be removed next to a data set, if any.
 
-    What is not this user's stays, and so does what is on a file system that is read-only.
+    One that is not this user's stays, and so does one on a read-only file system.
     """
     with (
         contextlib.suppress(OSError, Refused),
@@ -298,7 +298,7 @@ def _left_beside(request: StageRequest) -> str | None:
 
 
 def _problem(plan: StagePlan) -> HostprepError | None:
-    """Return what forbids the run, but for what its volume tells of itself: rules, and its room."""
+    """Return what forbids the run, except what its volume's plan reports: rules, and its room."""
     if plan.volume is None or plan.refusal is None:
         return plan.refusal
     room = check_space(plan.request, plan.space)
@@ -308,7 +308,7 @@ def _problem(plan: StagePlan) -> HostprepError | None:
 
 
 def _reclaimed(plan: StagePlan) -> int:
-    """Return what an interrupted run left and this one clears away first, in bytes."""
+    """Return the bytes of an interrupted run's files that this run will remove first."""
     if plan.volume is None or plan.space.free_bytes is None:
         return 0
     used = plan.volume.live.used_bytes if plan.volume.live is not None else 0
@@ -316,5 +316,5 @@ def _reclaimed(plan: StagePlan) -> int:
 
 
 def _device(path: str) -> int:
-    """Return which file system ``path``, or the nearest folder above it, lies on."""
+    """Return the file system of ``path``, or of its nearest existing parent."""
     return os.stat(standing_directory(path)).st_dev

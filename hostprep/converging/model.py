@@ -1,4 +1,4 @@
-"""What converging talks about: objects of a host, what is planned for each, and what is refused."""
+"""The data types of converging: a host's objects, the plan for each, and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 class Kind(StrEnum):
-    """What an object is. A volume's line in fstab is told apart from the volume itself."""
+    """What an object is. A volume's line in fstab is separate from the volume itself."""
 
     PACKAGE = "package"
     VOLUME = "volume"
@@ -28,8 +28,9 @@ class Kind(StrEnum):
 class Change:
     """One step: what it acts on, what it does, and why.
 
-    ``subject`` is the package's name, the volume's path (of its fstab line too), the data set's
-    name (of its boot service too), its path where the spec does not name it or not it alone.
+    ``subject`` is the package's name, the volume's path (also for its fstab line), or the data
+    set's name (also for its boot service); or the data set's path, if the spec does not name it, or
+    gives several the same name.
     """
 
     kind: Kind
@@ -42,7 +43,7 @@ class Change:
 class Unchanged:
     """Something that is left as it is, and why.
 
-    ``as_wanted`` of False: it is not as the spec has it, and nothing here makes it so.
+    If ``as_wanted`` is False, it does not match the spec, and nothing here changes that.
     """
 
     kind: Kind
@@ -62,7 +63,7 @@ class Problem:
 
     @classmethod
     def of(cls, kind: Kind, subject: str, error: HostprepError) -> Problem:
-        """Return ``error`` as the problem of an object, its hint in the spec's words."""
+        """Return ``error`` as the problem of an object, with its hint for users of a spec."""
         return cls(kind, subject, error.message, error.spec_hint)
 
     def as_error(self) -> HostprepError:
@@ -72,7 +73,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What staging a data set came to; ``bound`` of None: it cannot be told what bound it."""
+    """The result of staging a data set; ``bound`` is None if it is unknown what limited it."""
 
     dataset: str
     copied_files: int
@@ -83,18 +84,18 @@ class Staged:
 
 
 class Task(Protocol):
-    """What carries an object's plan out. It looks at the machine again before it acts."""
+    """Carries an object's plan out, after looking at the machine again."""
 
     def carry_out(self, observer: Observer) -> Staged | None:
-        """Do it; raise ``HostprepError`` where it fails or the machine is not as planned for."""
+        """Do it; raise ``HostprepError`` if it fails or the machine is not as planned for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlan:
-    """What is planned for one object, the unit that succeeds or fails.
+    """The plan for one object, the unit that succeeds or fails.
 
-    ``after`` names the objects without which this one makes no sense: where one of them failed,
-    it is not tried. ``task`` of None has nothing to carry out.
+    ``after`` names the objects without which this one makes no sense: if one of them failed, this
+    one is not tried. A ``task`` of None has nothing to carry out.
     """
 
     kind: Kind
@@ -110,7 +111,7 @@ class ObjectPlan:
     def kept(
         cls, kind: Kind, subject: str, reason: str, warnings: tuple[str, ...] = ()
     ) -> ObjectPlan:
-        """Return the plan of an object that is left as it is."""
+        """Return the plan of an object that stays as it is."""
         unchanged = (Unchanged(kind, subject, reason),)
         return cls(kind, subject, unchanged=unchanged, warnings=warnings)
 
@@ -118,18 +119,18 @@ class ObjectPlan:
     def refused(
         cls, kind: Kind, subject: str, error: HostprepError, warnings: tuple[str, ...] = ()
     ) -> ObjectPlan:
-        """Return the plan of an object with which nothing may be done."""
+        """Return the plan of an object to which nothing may be done."""
         return cls(kind, subject, warnings=warnings, refusal=Problem.of(kind, subject, error))
 
     @property
     def key(self) -> tuple[Kind, str]:
-        """What names the object among all."""
+        """What identifies the object among all."""
         return self.kind, self.subject
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What a spec means for this host: its objects in the order in which they are done."""
+    """What a spec means for this host: its objects in the order of execution."""
 
     spec_path: str
     objects: tuple[ObjectPlan, ...]
@@ -141,22 +142,22 @@ class HostPlan:
 
     @property
     def unchanged(self) -> tuple[Unchanged, ...]:
-        """All that needs nothing, and why."""
+        """Everything that needs nothing, and why."""
         return _flat(each.unchanged for each in self.objects)
 
     @property
     def lacking(self) -> tuple[Unchanged, ...]:
-        """What is not as the spec has it, and stays so."""
+        """What does not match the spec, and stays that way."""
         return tuple(each for each in self.unchanged if not each.as_wanted)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All that one should know, each said once."""
+        """All warnings, each once."""
         return tuple(dict.fromkeys(_flat(each.warnings for each in self.objects)))
 
     @property
     def refusals(self) -> tuple[Problem, ...]:
-        """All that forbids carrying the plan out."""
+        """All reasons that forbid carrying the plan out."""
         return tuple(each.refusal for each in self.objects if each.refusal is not None)
 
 

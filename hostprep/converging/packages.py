@@ -1,4 +1,4 @@
-"""System packages: which are there, and installing those that are not, with the host's own tool."""
+"""System packages: which are installed, and installing the others with the host's own tool."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hostprep.staging.observer import Observer
 from hostprep.system.locks import lock
 from hostprep.system.run import CommandFailed, run, run_undisturbed
 
-# A package that cannot stand beside it is nobody's to remove for it; and where no package has the
-# name, apt-get would take it for a regular expression and install all that match. A configuration
-# file that the admin has changed stays: nobody is there to be asked.
+# Never remove a package that conflicts with the new one. If no package has the name, apt-get would
+# take it for a regular expression and install all matches. A configuration file that the admin has
+# changed stays, because nobody is there to be asked.
 _APT = (
     *("apt-get", "-q", "-y", "--no-remove"),
     *("-o", "DPkg::Lock::Timeout=300", "-o", "APT::Cmd::Pattern-Only=true"),
@@ -24,7 +24,7 @@ _ASK_NOTHING = {"DEBIAN_FRONTEND": "noninteractive"}
 
 @dataclass(frozen=True, slots=True)
 class PackageFacts:
-    """Who manages packages here (``apt-get``, ``dnf``; None: neither), and what is installed."""
+    """The package manager here (``apt-get``, ``dnf``; None: neither), and what is installed."""
 
     manager: str | None
     installed: frozenset[str]
@@ -38,10 +38,10 @@ class PackageTask:
     name: str
 
     def carry_out(self, observer: Observer) -> None:
-        """Install it, with the index brought up to date where the package is not in it.
+        """Install it, after updating the index if the package is not in it.
 
-        Killed in the middle, a package manager leaves packages half-configured: its end is waited
-        for, also where we are interrupted.
+        A package manager that is killed in the middle leaves packages half-configured, so this
+        waits for its end even if interrupted.
         """
         with lock("packages", purpose=f"install {self.name}", on_wait=observer.note):
             if self.manager == "dnf":
@@ -50,7 +50,7 @@ class PackageTask:
             try:
                 self._run(observer, *_APT, "install", self.name)
             except CommandFailed:
-                # A fresh machine has no index, and an old one names files that are gone.
+                # A fresh machine has no index, and an old index names files that are gone.
                 self._run(observer, *_APT, "update")
                 self._run(observer, *_APT, "install", self.name)
 
@@ -105,8 +105,8 @@ def _plan_package(name: str, facts: PackageFacts) -> ObjectPlan:
 
 
 def _in_dpkg() -> set[str]:
-    """Return all that is installed, and what that provides: apt-get takes such a name too."""
-    # Packages for several architectures give a line each; one that was removed keeps a record.
+    """Return all that is installed or provided by that: apt-get accepts both names."""
+    # Packages for several architectures have a line each; a removed one may keep a record.
     format_ = "${db:Status-Status}\t${Package}\t${Provides}\n"
     found = run(["dpkg-query", "-W", "-f", format_], wanted_for="see which packages are installed")
     names: set[str] = set()

@@ -38,7 +38,7 @@ from hostprep.staging.observer import Observer
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a host is converged, beside its spec.
+    """How to converge a host, besides its spec.
 
     ``prune`` removes what hostprep made and the spec does not name. ``reserve_bytes`` is the memory
     that volumes must leave for the machine, None for the default.
@@ -50,9 +50,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """Everything about this host that a spec's plan rests on.
+    """Everything about this host that the plan for a spec depends on.
 
-    ``unkept`` has the kinds of which nothing can be done here, and why.
+    ``unkept`` has the kinds of objects for which nothing can be done here, and why.
     """
 
     packages: PackageFacts
@@ -64,10 +64,10 @@ class HostFacts:
 
 
 def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
-    """Look at every object of ``spec`` on this host; what cannot be looked at is in its look.
+    """Look at every object of ``spec`` on this host; an object's look says if that failed.
 
-    Reads data sets and their sources through, as ``stage`` does; ``observer`` is told how far that
-    is. Changes nothing. Raises ``Refused`` where hostprep's own records cannot be read.
+    Scans data sets and their sources, as ``stage`` does; ``observer`` is told the progress. Changes
+    nothing. Raises ``Refused`` if hostprep's own records cannot be read.
     """
     check_readable()
     ram_bytes = ram_for_percent()
@@ -87,16 +87,16 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
             sources_of(datasets),
             prune=options.prune,
         ),
-        # Others than root look at what is root's to carry out, and is kept elsewhere then.
+        # Other users look at what root would do, whose records are kept elsewhere.
         unkept=unkept_kinds() if os.geteuid() == 0 else {},
     )
 
 
 def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
-    """Return what makes this host as ``spec`` says, in the order in which it is to be done. Pure.
+    """Return what makes this host match ``spec``, in the order of execution. Pure.
 
-    Never raises for what the facts hold: what a rule forbids is the refusal of its object, and
-    hides no other object.
+    Never raises because of the facts: what a rule forbids is the refusal of its object, and does
+    not hide other objects.
     """
     first, volumes = _plan_memory(options, facts)
     left = plan_leftovers(facts.leftovers)
@@ -121,9 +121,9 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
 def _plan_memory(
     options: Options, facts: HostFacts
 ) -> tuple[frozenset[str], tuple[ObjectPlan, ...]]:
-    """Return which volumes are to be taken away first, and the plans of the spec's own.
+    """Return which volumes have to be unmounted first, and the plans of the spec's own.
 
-    What is left over goes last, when what replaces it is there; it goes first only where the
+    Leftovers are removed last, when their replacement is there; they are removed first only if the
     memory would not hold both.
     """
     needs: dict[str, list[Need]] = {}
@@ -160,7 +160,7 @@ def _lies_in(path: str, volumes: Collection[str]) -> bool:
 def look_and_plan(spec: Spec, options: Options, observer: Observer) -> HostPlan:
     """Look at this host and plan: ``gather_host`` and ``plan_host`` in one.
 
-    Raises ``UsageError`` where ``prune`` would remove what the file says nothing of.
+    Raises ``UsageError`` if ``prune`` would remove what the file does not mention.
     """
     if options.prune:
         spec.check_prunable(spec.path, "here; nothing was changed.")

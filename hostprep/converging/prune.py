@@ -1,4 +1,4 @@
-"""What hostprep made on this host and the spec does not name: told of, or removed where asked."""
+"""What hostprep made on this host but the spec does not name: reported, or removed if asked."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class UnstageTask:
-    """Removes a staged data set, if all of it is as it was staged; its volume stays."""
+    """Removes a staged data set if all of it is as it was staged; its volume stays."""
 
     record: Record
 
     def carry_out(self, observer: Observer) -> None:
-        """Plan once more under the data set's lock, and remove."""
+        """Plan again under the data set's lock, and remove."""
         purpose = f"hostprep apply --prune: {self.record.name}"
         with lock(self.record.lock, purpose=purpose, on_wait=observer.note):
             record = load_record(self.record.name, self.record.target)
             if record is None:
-                return  # whoever held the lock has unstaged it
+                return  # another run has unstaged it meanwhile
             plan = plan_unstage(record, fstab=False, observer=observer)
             if plan.foreign:
                 raise _foreign(plan)
@@ -72,23 +72,23 @@ class UnstageTask:
 
 @dataclass(frozen=True, slots=True)
 class UnmountTask:
-    """Takes an empty volume of hostprep's away, with its line in fstab."""
+    """Unmounts an empty hostprep volume, and removes its line in fstab."""
 
     path: str
 
     def carry_out(self, observer: Observer) -> None:
-        """Plan once more, now that its data sets are gone, and unmount."""
+        """Plan again, now that its data sets are gone, and unmount."""
         plan = gather_and_plan_unmount(UnmountRequest(self.path, fstab=True))
         apply_unmount(plan, on_wait=observer.note)
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Data sets and volumes that the spec does not name; the plans of None were not asked for.
+    """Data sets and volumes that the spec does not name; their plans are None without ``prune``.
 
-    ``damaged`` has what is wrong with records that cannot be read, by the names of their files:
-    what they are of, and so what would be removed, is not known. ``kept`` are those that the spec
-    does not name either, and which something of the spec needs. ``prune``: removing was asked for.
+    ``damaged`` says what is wrong with unreadable records, by the names of their files: it is not
+    known what they describe, and so what would be removed. ``kept`` are those that the spec does
+    not name either, but that something in the spec needs. ``prune``: removing was asked for.
     """
 
     datasets: tuple[tuple[Record, UnstagePlan | HostprepError | None], ...]
@@ -105,11 +105,11 @@ def look_for_leftovers(
     *,
     prune: bool,
 ) -> Leftovers:
-    """Look for what hostprep made beside the spec's ``targets`` and ``volumes``; changes nothing.
+    """Look for what hostprep made besides the spec's ``targets`` and ``volumes``; changes nothing.
 
-    A volume in which something of the spec lies is kept, and so is a data set that one of its
-    ``sources`` is, holds or lies in: without it the next staging had nothing to read. With
-    ``prune``, how each other would be removed.
+    A volume that contains anything of the spec is kept, and so is a data set that is, contains or
+    is inside one of its ``sources``, because the next staging would have nothing to read. With
+    ``prune``, plan the removal of all others.
     """
     kept: list[Unchanged] = []
     records: list[Record] = []
@@ -129,7 +129,7 @@ def look_for_leftovers(
             kept.append(_kept(Kind.VOLUME, status.path, why, also))
         else:
             paths.append(status.path)
-    paths.sort(key=lambda path: (-path.count("/"), path))  # one inside another goes before it
+    paths.sort(key=lambda path: (-path.count("/"), path))  # inner ones before the outer ones
     damaged = _damaged(targets, volumes)
     if not prune:
         return Leftovers(
@@ -150,7 +150,7 @@ def look_for_leftovers(
 
 
 def _read_from(target: str, sources: Collection[str]) -> str | None:
-    """Return the source that the data set at ``target`` is, holds or lies in."""
+    """Return the source that the data set at ``target`` is, contains or is inside."""
     meeting = (each for each in sources if lies_in(each, target) or lies_in(target, each))
     return min(meeting, default=None)
 
@@ -158,7 +158,7 @@ def _read_from(target: str, sources: Collection[str]) -> str | None:
 def _needed_for(
     path: str, targets: Iterable[str], volumes: Iterable[str], sources: Iterable[str]
 ) -> str | None:
-    """Say what of the spec lies in the volume at ``path``, None where nothing does."""
+    """Say what of the spec is in the volume at ``path``, None if nothing is."""
     for places, words in (
         (volumes, "it holds {}, which the spec names"),
         (targets, "it holds {}, where the spec stages to"),
@@ -176,7 +176,7 @@ def _kept(kind: Kind, subject: str, why: str, also: str = "") -> Unchanged:
 def _damaged(
     targets: Collection[str], volumes: Collection[str]
 ) -> tuple[tuple[Kind, str, HostprepError], ...]:
-    """Return the records that cannot be read, but for the spec's own: their plans name those."""
+    """Return the unreadable records, except the spec's own, whose plans report them."""
     own = {record_id(os.path.basename(target), target) for target in targets}
     own |= {record_name(path) for path in volumes}
     groups = ((Kind.DATASET, damaged_records()), (Kind.VOLUME, damaged_volume_records()))
@@ -189,9 +189,9 @@ def _damaged(
 
 
 def going_volumes(leftovers: Leftovers, needed: Collection[str]) -> dict[str, Freed]:
-    """Return the mounted volumes that will be taken away, and the memory that each gives back.
+    """Return the mounted volumes that will be unmounted, and the memory that each gives back.
 
-    Those are left out in which one of ``needed`` lies: paths that must still be there meanwhile.
+    Without those that contain any of ``needed``: paths that must still exist meanwhile.
     """
     return {
         path: Freed(plan.live.used_bytes, plan.live.promised_bytes)
@@ -202,7 +202,7 @@ def going_volumes(leftovers: Leftovers, needed: Collection[str]) -> dict[str, Fr
 
 
 def plan_leftovers(leftovers: Leftovers) -> tuple[ObjectPlan, ...]:
-    """Return the plans of what is left over, data sets before the volumes they lie in. Pure."""
+    """Return the plans for leftovers, data sets before the volumes that contain them. Pure."""
     return (
         *(_plan_dataset(record, plan) for record, plan in leftovers.datasets),
         *(_plan_volume(path, plan, leftovers) for path, plan in leftovers.volumes),
@@ -228,7 +228,7 @@ def _unanswered(record: Record) -> HostprepError:
 def _look_at_volumes(
     paths: Iterable[str], records: Collection[Record]
 ) -> tuple[tuple[str, UnmountPlan | HostprepError], ...]:
-    """Plan the unmounting of each, those inside others first, as if the data sets were gone."""
+    """Plan the unmounting of each, inner ones first, as if the data sets were gone."""
     found: dict[str, UnmountPlan | HostprepError] = {}
     going = _Going({record.target for record in records}, set(), set())
     going.entries.update(
@@ -237,7 +237,7 @@ def _look_at_volumes(
     for path in paths:
         plan = found[path] = _look_at_unmounting(path, going)
         if isinstance(plan, UnmountPlan) and plan.refusal is None:
-            if plan.unmount:  # else what lies in its place is somebody's, and stays
+            if plan.unmount:  # otherwise something of somebody else's is there, and stays
                 going.volumes.add(path)
             going.directories.update(plan.remove_dirs)
     return tuple(found.items())
@@ -245,15 +245,17 @@ def _look_at_volumes(
 
 @dataclass(frozen=True, slots=True)
 class _Going:
-    """What will be gone: data sets with their private directories, volumes, and directories that
-    hostprep made for those and removes if they are empty."""
+    """What will be gone: data sets with their private directories, and volumes.
+
+    With the directories that hostprep made for those and removes if they are empty.
+    """
 
     entries: set[str]
     volumes: set[str]
     directories: set[str]
 
     def leaves(self, path: str) -> bool:
-        """Whether what lies at ``path`` will still be there."""
+        """Whether what is at ``path`` will still be there."""
         if path in self.entries:
             return False
         if path not in self.directories:
@@ -261,7 +263,7 @@ class _Going:
         if path in self.volumes:
             return False
         if os.path.islink(path) or not os.path.isdir(path):
-            return True  # put in the place of what hostprep made
+            return True  # something else is in the place of what hostprep made
         return any(self.leaves(f"{path}/{name}") for name in os.listdir(path))
 
 
@@ -274,7 +276,8 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
         return problem
     below = tuple(each for each in facts.mounts_below if each not in going.volumes)
     facts = replace(facts, mounts_below=below)
-    # What lies in a mount that stays is not looked into: that may hang, and it is refused for it.
+    # Do not look into a mount that stays: that may hang, and the mount is a reason to refuse
+    # anyway.
     if facts.live is not None and not below and os.access(path, os.R_OK):
         names = sorted(os.listdir(path))
         entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
@@ -285,7 +288,7 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
 
 
 def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> ObjectPlan:
-    target = record.target  # the spec may have its name for another
+    target = record.target  # the spec may use its name for another
     if plan is None:
         return ObjectPlan.kept(Kind.DATASET, target, f"{_WHY}: --prune removes it")
     if isinstance(plan, UnstagePlan) and plan.foreign:
@@ -300,7 +303,7 @@ def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> O
 
 
 def _plan_damaged(kind: Kind, name: str, error: HostprepError, *, prune: bool) -> ObjectPlan:
-    """Leave alone what nobody can tell; but to prune all the rest and say "done" would be a lie."""
+    """Leave unknown things alone, but refuse to prune: claiming success would be a lie."""
     if prune:
         return ObjectPlan.refused(kind, name, error)
     reason = f"{error.message.removesuffix('.')}; whatever it is of is left"

@@ -1,7 +1,7 @@
-"""What the boot service runs: stage again what its boot record names, and nothing else.
+"""What the boot service runs: stages what its boot record names, and nothing else.
 
-Nothing is mounted, resized or asked. Whatever is not as it was recorded ends it before anything is
-written, with the reason in a note for ``status`` and ``wait``.
+It mounts, resizes and asks nothing. If anything differs from the record, it stops before it writes
+anything, and leaves the reason in a note for ``status`` and ``wait``.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from hostprep.system.locks import lock
 from hostprep.units import PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts, gather
 
-# How the hints of whatever a command does say it.
+# How hints of other commands say it.
 _SAME = "run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
 class Restaged:
-    """What came of it, also in words."""
+    """The result, also in words."""
 
     result: StageResult
     summary: str
 
 
 def restage(name: str, observer: Observer) -> Restaged:
-    """Stage the data set ``name`` as its boot record says, and leave the ready stamp.
+    """Stage the data set ``name`` as its boot record says, and write the note that it is ready.
 
-    Raises ``Refused`` where source or target are not as recorded, and ``HostprepError`` where
-    staging fails; ``status`` and ``wait`` tell the reason from then on, until it succeeds.
+    Raises ``Refused`` if source or target are not as recorded, and ``HostprepError`` if staging
+    fails; from then on ``status`` and ``wait`` report the reason, until it succeeds.
     """
     record = load_boot_record(name)
     if record is None:
@@ -88,9 +88,9 @@ def restage(name: str, observer: Observer) -> Restaged:
 
 
 def check_places(record: BootRecord, again: str) -> None:
-    """Raise ``Refused`` unless source and target are there, and on the file systems recorded.
+    """Raise ``Refused`` unless source and target exist, on the recorded file systems.
 
-    ``again`` completes the hint: how to have it staged once the cause is mended.
+    ``again`` completes the hint: how to stage it once the cause is fixed.
     """
     mended = f"mount it, which starts this again; where it does not, {again}"
     if absent := absent_mount(record, read_mounts()):
@@ -116,7 +116,7 @@ def check_places(record: BootRecord, again: str) -> None:
     now = f"if it is meant so, `hostprep apply` records it; otherwise mend it, then {again}"
     if (real := followed(record.source)) != record.source:
         raise Refused(f"its source {record.source} leads to {real}; nothing was staged.", now)
-    # Through the kernel's own number of the mount.
+    # By the kernel's number of the mount.
     lies_on = locate(record.source).mount
     if lies_on.target != record.source_mount or lies_on.fstype == "autofs":
         raise Refused(
@@ -179,11 +179,11 @@ def _check_target(record: BootRecord, now: str) -> None:
 
 
 def _least_size(record: BootRecord, facts: VolumeFacts) -> int | None:
-    """Return the size in bytes below which the volume is not the one that was meant.
+    """Return the size in bytes below which the volume is not the one that was recorded.
 
-    Where hostprep itself made it smaller since (`mount --size`; an `apply` of a spec that does not
-    name the data set any more, and so leaves its boot record as it is), that is meant too: whether
-    the data set still fits is the plan's to say.
+    If hostprep itself has shrunk it since (by `mount --size`, or by an `apply` of a spec that no
+    longer names the data set and therefore leaves its boot record alone), that is fine as well:
+    whether the data set still fits is up to the plan.
     """
     if record.volume_size_bytes is None or facts.record is None:
         return record.volume_size_bytes
@@ -195,7 +195,7 @@ def _request(record: BootRecord) -> StageRequest:
         source=record.source,
         name=record.name,
         parent=record.parent,
-        # What is mounted is larger than this already, and stays as it is.
+        # What is mounted is already larger than this, and stays as it is.
         volume_size_bytes=PAGE_BYTES if record.volume else None,
         reserve_bytes=record.reserve_bytes,
         verify=Verify(record.verify),
@@ -203,7 +203,7 @@ def _request(record: BootRecord) -> StageRequest:
 
 
 def _stage(record: BootRecord, request: StageRequest, again: str, observer: Observer) -> Restaged:
-    # For an automounter to mount what it has there, which to read the mounts does not do, as well.
+    # Reading the mounts does not make an automounter mount anything; this does.
     wait_for_answers((record.source, record.parent), observer.note)
     check_places(record, again)
     before = _digest_before(record)
@@ -233,7 +233,7 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
         named = f" The first is {first.path}: {first.reason}."
-        if closed():  # those who read the journal may see it, but not all who read the note
+        if closed():  # the journal's readers may see it, but not everybody who can read the note
             shortfall.add_note(named)
         else:
             shortfall.message += named
@@ -245,9 +245,9 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
 
 @contextmanager
 def _names_kept(record: BootRecord, again: str, closed: Callable[[], bool]) -> Iterator[None]:
-    """Have the journal alone tell of an error in the body where names are ``closed`` to some.
+    """Tell an error of the body only to the journal if names are ``closed`` to some users.
 
-    All may read the note, and most errors of staging name an entry.
+    Everybody can read the note, and most errors of staging name an entry.
     """
     try:
         yield
@@ -263,10 +263,10 @@ def _names_kept(record: BootRecord, again: str, closed: Callable[[], bool]) -> I
 
 
 def _digest_before(record: BootRecord) -> str | None:
-    """Return the digest of the last staging; of a run that was cut short there is none.
+    """Return the digest of the last staging; an interrupted run has none.
 
-    What a power cut left of the data set's own record, which is not flushed for a tmpfs, may make
-    no sense: it goes then, as it would have with an empty volume.
+    For a tmpfs the data set's own record is not flushed, so a power cut may leave it damaged; then
+    it is removed, because the volume is empty anyway.
     """
     try:
         staged = load_record(record.name, record.target)
@@ -293,7 +293,7 @@ def _summary(result: StageResult, changed: bool | None) -> str:
 
 
 def _as_of_the_service(error: HostprepError, again: str) -> None:
-    """Have the hint name how this is run again: its reader called `status`, or `wait`."""
+    """Make the hint say how to run the service again: its reader called `status`, or `wait`."""
     if error.hint is not None:
         error.hint = error.hint.replace(_SAME, again)
     if error.spec_hint is not None:
@@ -301,7 +301,7 @@ def _as_of_the_service(error: HostprepError, again: str) -> None:
 
 
 def _told(error: BaseException, again: str) -> tuple[str, str | None]:
-    """Return an error as a note has it: reason and hint."""
+    """Return an error in the form for a note: reason and hint."""
     if isinstance(error, HostprepError):
         return error.message, error.spec_hint
     if isinstance(error, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The boot services of a spec's data sets as objects of its plan."""
+"""The boot services of a spec's data sets, as objects of its plan."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hostprep.staging.observer import Observer
 
 @dataclass(frozen=True, slots=True)
 class BootTask:
-    """Writes the boot service of the one in ``datasets``; with none, takes ``unit`` away.
+    """Writes the boot service of the one in ``datasets``; if there is none, removes ``unit``.
 
-    ``feeders`` has the data set in whose copy its source lies, if there is one.
+    ``feeders`` has the data set whose copy contains its source, if there is one.
     """
 
     datasets: tuple[DatasetSpec, ...]
@@ -27,7 +27,7 @@ class BootTask:
     feeders: Mapping[str, DatasetSpec] = field(default_factory=dict)
 
     def carry_out(self, observer: Observer) -> None:
-        """Look again, now that volume and data set are there, and apply the one step."""
+        """Look again, now that volume and data set are there, and carry out the one step."""
         steps = plan_boot(
             self.datasets,
             gather_boot(self.datasets, self.feeders),
@@ -45,7 +45,7 @@ class BootTask:
 class BootLook:
     """The data sets that could be looked at, the names of the others, and facts of the former.
 
-    ``feeders`` has the data set in whose copy a source lies, by the target of the one it is of.
+    ``feeders`` has, by a data set's target, the data set whose copy contains its source.
     """
 
     datasets: tuple[DatasetSpec, ...]
@@ -60,12 +60,11 @@ def look_at_boot(
     sizes: Mapping[str, int],
     feeders: Mapping[str, DatasetSpec],
 ) -> BootLook:
-    """Read what the boot services rest on.
+    """Read what the boot services depend on.
 
-    ``unknown`` names data sets whose source is away: to ask again may hang, and what lies there
-    now, on another file system, must not be recorded for the boot. ``sizes`` are those that the
-    spec's volumes will have, by path: what is recorded for the boot. ``feeders`` are as in
-    ``BootLook``.
+    ``unknown`` names data sets whose source is away: asking again may hang, and what is there now,
+    on another file system, must not be recorded for the boot. ``sizes`` are those that the spec's
+    volumes will have, by path, for the record. ``feeders`` are as in ``BootLook``.
     """
     known = tuple(dataset for dataset in datasets if dataset.name not in unknown)
     facts = gather_boot(known, feeders)
@@ -85,10 +84,10 @@ def plan_services(
     reserve_bytes: int | None = None,
     refused: Collection[str],
 ) -> tuple[ObjectPlan, ...]:
-    """Return the plan of each boot service, of left over ones too. Pure.
+    """Return the plan of each boot service, including leftover ones. Pure.
 
-    ``refused`` names data sets that cannot be staged now. Nothing is planned for services that
-    they have: where the disk of a target is missing, that its path lies on another is no news.
+    ``refused`` names data sets that cannot be staged now. Nothing is planned for their services: if
+    a target's disk is missing, it is no surprise that its path is on another one.
     """
     steps = plan_boot(look.datasets, look.facts, prune=prune, reserve_bytes=reserve_bytes)
     wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
@@ -104,7 +103,7 @@ def plan_services(
             task = (
                 BootTask(datasets, unit, reserve_bytes, look.feeders) if planned.changes else None
             )
-            # A data set goes by its name, or by its place where another has the same name.
+            # A data set is called by its name, or by its place if another has the same name.
             names = [name for each in datasets for name in (each.name, each.target)]
             after = tuple((Kind.DATASET, name) for name in names)
             objects.append(dataclasses.replace(planned, task=task, after=after))

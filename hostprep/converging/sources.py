@@ -23,12 +23,12 @@ from hostprep.system.links import real_path
 from hostprep.units import format_seconds
 
 LOOK_SECONDS = 10.0
-# One directory of a million files on a slow disk takes minutes and is no progress until it is read.
+# Reading a directory of a million files on a slow disk takes minutes without visible progress.
 _STALL_SECONDS = 600.0
 
 _MISSING = "does not exist"
 _CURE = "take the data set out of the spec until it is back"
-# Errors of a source that is there, but is no directory or closed to this user: it is not away.
+# Errors of a source that exists but is not a directory or is closed to this user: it is not away.
 _OF_THE_SOURCE = frozenset(
     {errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
 )
@@ -47,11 +47,11 @@ class SourceAway(Refused):
 
 
 def real_paths(spec: DatasetSpec) -> tuple[str, str]:
-    """Return source and target directory without symlinks, asked of a child that may hang.
+    """Return source and target directory without symlinks, found by a child that may hang.
 
-    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` where it cannot be asked, ``Refused``
-    where a stranger's symlink leads there, and ``SourceAway``, for an empty source too: staged
-    from, it would empty the copy.
+    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` if they cannot be found, ``Refused`` if
+    a stranger's symlink leads there, and ``SourceAway``, also for an empty source, because staging
+    from it would empty the copy.
     """
 
     def ask() -> tuple[str, str, str | None, str | None] | tuple[str, str | None]:
@@ -66,9 +66,9 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
                 with os.scandir(path) as entries:
                     if next(entries, None) is None:
                         wrong[path] = "is empty"
-                os.statvfs(path)  # what a network file system does not answer from its cache
+                os.statvfs(path)  # a network file system does not answer this from its cache
             except OSError as error:
-                # The planner says what is wrong else, and whether that matters.
+                # The planner reports other errors, and decides whether they matter.
                 if error.errno not in _OF_THE_SOURCE:
                     missing = error.errno == errno.ENOENT
                     wrong[path] = _MISSING if missing else f"fails: {error.strerror}"
@@ -103,9 +103,9 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
 
 
 def kept_target(spec: DatasetSpec) -> str | None:
-    """Return where the data set lies, if it is whole by its manifest and of this boot, else None.
+    """Return where the data set is if it is complete by its manifest and of this boot, else None.
 
-    For one whose source is away: that is not looked at.
+    For a data set whose source is away; the source is not looked at.
     """
 
     def ask() -> str | None:
@@ -114,7 +114,7 @@ def kept_target(spec: DatasetSpec) -> str | None:
         record = load_record(spec.name, target)
         if record is None or dataset_status(record).state != "staged":
             return None
-        # To resolve a path may hang as well; one that is without symlinks needs it not.
+        # Resolving a path may hang as well; a path without symlinks needs no resolving.
         same = record.source == spec.source or record.source == followed(spec.source)
         of_this_boot = record.volume is None or record.boot_id == boot_id()
         return target if same and of_this_boot else None
@@ -131,7 +131,7 @@ def kept_target(spec: DatasetSpec) -> str | None:
 
 
 class Patient:
-    """An observer that ends a look at ``source`` in which nothing has moved for ten minutes."""
+    """An observer that gives up on ``source`` if nothing moves for ten minutes."""
 
     def __init__(self, observer: Observer, source: str) -> None:
         self._observer = observer
@@ -140,12 +140,12 @@ class Patient:
         self._since = time.monotonic()
 
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
-        """Begin to wait anew."""
+        """Start waiting anew."""
         self._seen, self._since = (0, 0), time.monotonic()
         self._observer.phase(name, files=files, size_bytes=size_bytes)
 
     def progress(self, files: int, size_bytes: int) -> None:
-        """Raise ``NoAnswer`` where this is what it was, for too long."""
+        """Raise ``NoAnswer`` if this has been the same for too long."""
         now = time.monotonic()
         if (files, size_bytes) != self._seen:
             self._seen, self._since = (files, size_bytes), now

@@ -1,4 +1,4 @@
-"""What the plan of a volume changes, and why: which of mount, line in fstab and spec differ."""
+"""What a volume's plan changes, and which of mount, fstab line and spec differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hostprep.volumes.plan import VolumePlan
 
 
 def explained_change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
-    """Return a step of a plan as a change, with which of mount, line and spec differ."""
+    """Return a step of a plan as a change that says which of mount, line and spec differ."""
     change = change_of(step, facts.path)
     if change.kind is Kind.FSTAB and step != RELOAD:
         return replace(change, reason=_why_fstab(step.reason, plan, facts))
@@ -24,7 +24,7 @@ def explained_change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change
 
 
 def change_of(step: Step, path: str) -> Change:
-    """Return a step of the volume at ``path`` as a change; its line in fstab is a thing apart."""
+    """Return a step of the volume at ``path`` as a change; its fstab line is a separate object."""
     if step.subject == "fstab":
         return Change(Kind.FSTAB, path, step.action, step.reason)
     action = step.action if step.subject == path else f"{step.action}: {step.subject}"
@@ -54,7 +54,7 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
     if facts.live is None or found == other_source(entry, facts.source):
         return found
     wanted = line_options(facts.path, plan.fstab_options)
-    # Swap stays as it was mounted, without a step of its own: the mounted volume is not right then.
+    # Swap stays as mounted, without a step of its own, so the mounted volume is not as wanted then.
     as_mounted = facts.live.noswap == ("noswap" in wanted)
     if as_mounted and all(step.subject == "fstab" for step in plan.changes):
         differing = {option.partition("=")[0] for option in {*entry.options} ^ {*wanted}}
@@ -68,7 +68,7 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
 
 
 def _left_open(request: VolumeRequest) -> dict[str, str]:
-    """Return the mount options that nobody asked for, each with what the spec calls it."""
+    """Return the mount options that nobody asked for, each with its name in the spec."""
     found = {}
     if request.mode is None:
         found["mode"] = "mode"

@@ -1,4 +1,4 @@
-"""A spec's volumes: as many as there are against one memory, each with its line in fstab."""
+"""A spec's volumes: all compared with one memory, each with its line in fstab."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from hostprep.volumes.settings import (
 
 @dataclass(frozen=True, slots=True)
 class VolumeLook:
-    """A volume of the spec and what this host says to it; ``problem`` where it cannot be planned.
+    """A volume of the spec and its situation on this host; ``problem`` if it cannot be planned.
 
-    ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids;
-    ``unit`` the file of somebody's mount unit for the same path; ``barred`` why root cannot mount.
-    ``staged`` are data sets that lie there, in a plain directory.
+    ``size_bytes`` is the wanted size, calculated if it is a percentage; ``owner`` has the ids that
+    were looked up; ``unit`` is the file of an admin's mount unit for the same path; ``barred`` says
+    why root cannot mount. ``staged`` are data sets that are there in a plain directory.
     """
 
     spec: VolumeSpec
@@ -58,7 +58,7 @@ class VolumeLook:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a data set will yet take of its volume, in bytes and inodes."""
+    """What a data set will still take of its volume, in bytes and inodes."""
 
     dataset: str
     size_bytes: int
@@ -67,7 +67,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """Memory that volumes which are taken away first give back: what they hold, and may yet take.
+    """Memory that volumes give back when they are unmounted first: their content and free room.
 
     ``promised_bytes`` is the part that the facts of the other volumes count as promised to them.
     """
@@ -78,12 +78,12 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class VolumeTask:
-    """Mounts or changes one volume; only steps that were shown."""
+    """Mounts or changes one volume, by steps that were shown only."""
 
     plan: VolumePlan
 
     def carry_out(self, observer: Observer) -> None:
-        """Apply it, which plans it once more: earlier objects may have made its directories."""
+        """Apply it, planning it again: earlier objects may have made its directories."""
         try:
             apply_volume(self.plan, on_wait=observer.note)
         except Overtaken as error:
@@ -95,12 +95,12 @@ class VolumeTask:
 
 
 def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
-    """Read what this host says to a volume of the spec; changes nothing."""
+    """Read this host's facts about a volume of the spec; changes nothing."""
     size_bytes = spec.size_bytes(ram_bytes)
     try:
         owner = None if spec.owner is None else owner_of(spec.owner)
         facts, unit = gather(spec.path), own_mount_unit(spec.path)
-        # Others than root look at what is root's to carry out.
+        # Other users look at what root would do.
         barred = mounting_problem(facts.path) if os.geteuid() == 0 else None
         staged = staged_in(spec.path) if facts.place.entries and facts.mount is None else ()
         return VolumeLook(spec, size_bytes, owner, facts, None, unit, barred, staged)
@@ -117,15 +117,15 @@ def plan_volumes(
     leftovers: Mapping[str, Sequence[str]] = MappingProxyType({}),
     prune: bool = False,
 ) -> tuple[ObjectPlan, ...]:
-    """Return the plans of a spec's volumes, in the order in which they are to be done.
+    """Return the plans of a spec's volumes, in the order of execution.
 
-    ``needs`` has, by path, what data sets will yet take of the volume. The memory is shared: what
-    one volume may come to take is not there for the next. ``leftovers`` has, by path, what hostprep
-    staged into the volume and the spec does not name; with ``prune`` it goes afterwards. Pure.
+    ``needs`` has, by path, what data sets will still take of the volume. The memory is shared: what
+    one volume may take is not there for the next. ``leftovers`` has, by path, what hostprep staged
+    into the volume and the spec does not name; with ``prune`` it is removed afterwards. Pure.
     """
     promised_bytes = -freed.promised_bytes
     made: set[str] = set()
-    # For all of them, whichever is done first: one that shrinks may come before the one it lies in.
+    # For all of them, because one that shrinks may come before the one that contains it.
     roots = {look.spec.path: _root_then(look) for look in looks}
     plans = []
     for look in sorted(looks, key=_order):
@@ -160,8 +160,8 @@ def plan_volumes(
 def wanted_size(look: VolumeLook) -> int:
     """Return the size that the volume is to have, in whole pages.
 
-    A percentage that was worked out at an earlier boot, and is right but for what the kernel keeps
-    for itself, stays as it was.
+    If the present size is a percentage calculated at an earlier boot, which differs only because
+    the kernel reserves varying amounts of RAM, it stays as it is.
     """
     record = look.facts.record if look.facts is not None else None
     share = look.spec.size.endswith("%")
@@ -184,14 +184,14 @@ def passing_then(looks: Iterable[VolumeLook]) -> dict[str, Readers]:
 
 
 def _order(look: VolumeLook) -> tuple[bool, int]:
-    """Those that give memory back come first, and a volume before one that lies inside it."""
+    """Volumes that give memory back come first, and a volume before one that is inside it."""
     live = look.facts.live if look.facts is not None else None
     shrinks = live is not None and live.size_bytes > wanted_size(look)
     return not shrinks, look.spec.path.count("/")
 
 
 def _place_then(place: Place, roots: Mapping[str, Folder]) -> Place:
-    """Return what will be on the way to a volume once those of ``roots`` are as they are wanted."""
+    """Return what will be on the way to a volume once those of ``roots`` are as wanted."""
     inside = tuple(roots[path] for path in place.missing[:-1] if path in roots)
     there = tuple(roots.get(folder.path, folder) for folder in place.parents)
     return replace(place, parents=(*there, *inside))
@@ -223,7 +223,7 @@ def _request(
         huge=None if spec.huge is None else Huge(spec.huge),
         swap=spec.swap,
         fstab=True,
-        keep_line=True,  # a `chmod` by hand is nothing that the spec asks for
+        keep_line=True,  # the spec does not ask for what a `chmod` by hand did
         reserve_bytes=reserve_bytes,
     )
 
@@ -231,9 +231,9 @@ def _request(
 def _inodes(
     spec: VolumeSpec, facts: VolumeFacts, needs: Sequence[Need], size_bytes: int
 ) -> int | None:
-    """Return the least number of inodes: the spec's, what hostprep set, and what is to come.
+    """Return the least number of inodes: of the spec's, what hostprep set, and what will come.
 
-    What hostprep set counts, so that a remount by hand with fewer is found and not taken over.
+    What hostprep set counts, so that a remount by hand with fewer is noticed and not adopted.
     """
     least = [spec.inodes or 0, facts.record.inodes if facts.record is not None else 0]
     live = facts.live
@@ -263,7 +263,7 @@ def _too_small(plan: VolumePlan, needs: Iterable[Need]) -> Refused | None:
 
 
 def _more_promised(plan: VolumePlan) -> int:
-    """Return how much more (or less) memory the volume may come to take once this is done."""
+    """Return how much more (or less) memory the volume may take once this is done."""
     live = plan.live
     if live is None:
         return plan.size_bytes + plan.inodes * INODE_BYTES

@@ -1,4 +1,4 @@
-"""``hostprep wait``: blocks until data sets are ready, and no longer than they can become so."""
+"""``hostprep wait``: blocks until data sets are ready, or can no longer become so."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hostprep.system.following import followed
 from hostprep.units import format_count
 
 _POLL_SECONDS = 0.5
-# For looking at every entry of what is ready: some millions of them, unless the target is slow.
+# Time to look at every entry of what is ready: some millions, unless the target is slow.
 _LOOK_SECONDS = 30.0
 _LEAST_LOOK_SECONDS = 1.0
 _AGAIN = "the same `hostprep stage` brings it right; `hostprep check --only HP011` names some"
@@ -36,9 +36,9 @@ _AGAIN = "the same `hostprep stage` brings it right; `hostprep check --only HP01
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What came of waiting for one data set.
+    """The result of waiting for one data set.
 
-    ``target`` is None for one of which nothing came on record; ``name`` is as it was given then.
+    ``target`` is None if there never was a record of it; ``name`` is then as given by the user.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A data set on record; ``target`` is None where nothing is, and ``hint`` says what is."""
+    """A data set on record; ``target`` is None if there is none: ``hint`` names those there are."""
 
     name: str
     target: str | None
@@ -63,7 +63,7 @@ class _Known:
 
     @property
     def key(self) -> str:
-        """What tells it from the others."""
+        """What distinguishes it from the others."""
         return self.name if self.target is None else self.target
 
 
@@ -73,14 +73,14 @@ def wait_for(
     timeout_seconds: float | None = None,
     on_change: Callable[[str, BootState], None] = lambda name, state: None,
 ) -> tuple[Waited, ...]:
-    """Block until all of ``names`` (names or targets) are ready; return how each then is.
+    """Block until all of ``names`` (names or targets) are ready; return the state of each then.
 
-    Ends as soon as one of them cannot become ready by itself, or the time is over (None: never).
-    Right before the end every entry of what is ready is held against its manifest, for 30 s each at
-    most and, once the time is over, for a second. ``on_change`` is told each new state of one that
-    is not ready yet. Any user may wait. Raises ``UsageError`` for a name that several have, and
-    without a time also for one of which nothing is on record: mistyped, it would never come.
-    ``HostprepError`` where the record of one of them cannot be read.
+    Ends as soon as one of them cannot become ready by itself, or the time is up (None: never).
+    Right before the end every entry of what is ready is compared with its manifest, for at most 30
+    s each, and for one second once the time is up. ``on_change`` is told each new state of one that
+    is not ready yet. Any user may wait. Raises ``UsageError`` for a name that several have, and,
+    without a time limit, also for one without a record: if it is mistyped, it would never come.
+    Raises ``HostprepError`` if the record of one of them cannot be read.
     """
     may_come = timeout_seconds is not None
     known = [_find(name, may_come=may_come) for name in dict.fromkeys(names)]
@@ -117,7 +117,7 @@ def wait_for(
 
 def _is_decided(states: dict[str, BootState], before: dict[str, BootState]) -> bool:
     """Whether all are ready, or one of them cannot become so by itself."""
-    # One look sees a run that begins or ends meanwhile from both sides: it takes two of a kind.
+    # A single look may see parts of a run before and after it begins or ends, so two must agree.
     lost = any(
         not state.stage.comes_up and state.stage is not Stage.READY and before.get(target) == state
         for target, state in states.items()
@@ -126,18 +126,19 @@ def _is_decided(states: dict[str, BootState], before: dict[str, BootState]) -> b
 
 
 def _find(word: str, *, may_come: bool) -> _Known:
-    """Return the data set that is meant by its name, or by its path on the target.
+    """Return the data set with this name, or with this path on the target.
 
-    Where nothing is on record, one without a target if it ``may_come``, else ``UsageError``.
+    If there is no record, return one without a target if it ``may_come``, else raise
+    ``UsageError``.
     """
     found = {record.target: _Known(record.name, record.target, None) for record in all_records()}
     found |= {
         record.target: _Known(record.name, record.target, record) for record in all_boot_records()
     }
-    if "/" in word:  # no name has one
+    if "/" in word:  # names do not contain any
         word = os.path.abspath(word)
         above, last = os.path.split(word)
-        # Or by a symlink above it, of which no record tells.
+        # Or a path through a symlink, which no record has.
         for path in (word, os.path.join(followed(above), last)):
             if meant := found.get(path):
                 return meant
@@ -151,10 +152,10 @@ def _find(word: str, *, may_come: bool) -> _Known:
     names = sorted({each.name for each in found.values()})
     near = difflib.get_close_matches(word, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
-    # Nothing is known of these but the names of their folders.
+    # Only the names of the folders of these are known.
     unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged_records().values())
     if may_come:
-        # That nothing at all is known helps nobody who waits for the first.
+        # That nothing at all is known is no help to somebody who waits for the first data set.
         return _Known(word, None, None, hint + unread if names or unread else None)
     later = "; with --timeout SECONDS it waits for one that is yet to be staged"
     raise UsageError(f"hostprep knows no data set {word!r}.", hint + unread + later)
@@ -174,7 +175,7 @@ def _state(known: _Known) -> BootState:
 
 
 def _looked_through(known: _Known, state: BootState, deadline: float | None) -> BootState:
-    """Return ``state``, or where it is ready and what lies there is not as staged, what it is."""
+    """Return ``state``, or the actual one if it is ready but the target is not as staged."""
     if state.stage is not Stage.READY or known.target is None:
         return state
     record = load_record(known.name, known.target)
@@ -185,7 +186,7 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
         seconds = min(seconds, max(_LEAST_LOOK_SECONDS, deadline - time.monotonic()))
     try:
         return _judge_look(state, inspect_target(record, seconds=seconds), record)
-    except (PermissionError, ClosedManifest):  # whoever waits need not be who reads it
+    except (PermissionError, ClosedManifest):  # the user who waits need not be the one who reads it
         return _with_caveat(state, "this user may not look at all of it")
     except DamagedManifest as damaged:
         return BootState(Stage.FAILED, f"it cannot be looked at: {damaged.found}", damaged.anew)
@@ -193,7 +194,7 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
         why = without_claim(error.message).removesuffix(".")
         return BootState(Stage.FAILED, f"it cannot be looked at: {why}", error.hint or _AGAIN)
     except OSError as error:
-        # A name in it tells where; of what was read by its descriptor there is none.
+        # Errors of reading by descriptor have no file name.
         where = f" ({error.filename})" if isinstance(error.filename, str) else ""
         reason = f"{record.target} cannot be looked at: {error.strerror or error}{where}"
         gone = isinstance(error, FileNotFoundError | NotADirectoryError)
@@ -207,7 +208,7 @@ def _judge_look(state: BootState, found: Inspected, record: Record) -> BootState
         return state
     if not wrong:
         return _with_caveat(state, f"there was time to look at {compared}")
-    # The same words at each look: of a part, it is another part each time.
+    # Use the same words each time: if only a part is looked at, it is a different part every time.
     how_many = f"{wrong:,} of {format_count(found.known, 'entry')}" if found.whole else "entries"
     reason = f"{how_many} on {record.target} are missing, or not as they were staged"
     return BootState(Stage.FAILED, reason, _AGAIN)
@@ -218,10 +219,10 @@ def _with_caveat(state: BootState, caveat: str) -> BootState:
 
 
 def _without_service(dataset: DatasetStatus) -> BootState:
-    """Judge a data set that nothing stages by itself."""
+    """Judge a data set that no service stages."""
     record = dataset.record
     if unwhole := not_whole(dataset):
-        if dataset.state == "unreachable":  # a status stands beside its target's path, this alone
+        if dataset.state == "unreachable":  # shown without the target's path
             return replace(unwhole, reason=f"{unwhole.reason} ({record.target})")
         return unwhole
     if dataset.state == "copying":

@@ -1,6 +1,6 @@
-"""Whether records, locks and services can be written where they lie: asked before the first change.
+"""Whether records, locks and services can be written: asked before the first change.
 
-Nothing is tried, since a plan changes nothing.
+Nothing is tried out, because a plan changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hostprep.system.state import (
 )
 from hostprep.system.systemd import unit_dir
 
-# Where each kind is remembered, below the state directory; a package is the system's to remember.
+# Where each kind is recorded, below the state directory; the system records packages itself.
 _FOLDERS = {
     Kind.VOLUME: "volumes",
     Kind.FSTAB: "volumes",
@@ -37,9 +37,9 @@ _FOLDERS = {
 
 
 def check_readable() -> None:
-    """Raise ``Refused`` where the records cannot be read: what is hostprep's is not known then.
+    """Raise ``Refused`` if the records cannot be read, because then it is unknown what is ours.
 
-    ``UsageError`` where a variable names a place for them that can be none.
+    Raises ``UsageError`` if a variable names a place that cannot be one for records.
     """
     folders = tuple(dict.fromkeys(_FOLDERS.values()))
     try:
@@ -60,9 +60,9 @@ def check_readable() -> None:
 
 
 def unkept_kinds() -> dict[Kind, HostprepError]:
-    """Return of which kinds nothing could be done here, for want of a place for what is written.
+    """Return the kinds for which nothing can be done here, because its records cannot be written.
 
-    To be asked as the one who would carry the plan out: any user may look at a plan of root's.
+    To be called as the user who would carry the plan out; any user may look at root's plan.
     """
     found: dict[Kind, HostprepError] = {}
     state, run = state_dir(), run_dir()
@@ -83,7 +83,7 @@ def unkept_kinds() -> dict[Kind, HostprepError]:
 def refuse_unkept(
     objects: Iterable[ObjectPlan], unkept: Mapping[Kind, HostprepError]
 ) -> tuple[ObjectPlan, ...]:
-    """Return the plans with the first refused of those for which one thing is wanting. Pure."""
+    """Return the plans, the first of those with the same obstacle as a refusal. Pure."""
     told: set[str] = set()
     found = []
     for each in objects:
@@ -97,14 +97,14 @@ def refuse_unkept(
 
 
 def check_kept(kinds: Collection[Kind]) -> None:
-    """Raise ``Refused`` where something of one of ``kinds`` could not be done."""
+    """Raise ``Refused`` if something of one of ``kinds`` could not be done."""
     for kind, problem in unkept_kinds().items():
         if kind in kinds:
             raise problem
 
 
 def unwritable(directory: Path) -> str | None:
-    """Say why no file can be made in a directory, which is made if it is missing; else None."""
+    """Say why no file can be made in a directory (made if it is missing); otherwise None."""
     place = directory
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent

@@ -42,7 +42,7 @@ FULL_SECONDS = 60.0
 QUICK_TARGET_SECONDS = 0.8
 # NVML averages utilisation over a second at most.
 _SETTLE_SECONDS = 1.2
-# Time synchronisation steps a clock by less; a document from further in the future has a wrong one.
+# A clock that is kept right is stepped by less; a document from further ahead is by another clock.
 _CLOCK_SECONDS = 60.0
 
 

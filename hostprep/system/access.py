@@ -1,4 +1,4 @@
-"""What the user as whom this runs may do with a file, asked of the kernel."""
+"""What the effective user may do with a file, according to the kernel."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def may_access(path: str | Path, mode: int) -> bool:
-    """Return what ``os.access`` says of the effective user.
+    """Return what ``os.access`` says for the effective user.
 
-    Old container runtimes refuse faccessat2, which that takes, with another error than the C
-    library waits for: everything would be forbidden there. Where both users are the same one the
-    old system call tells as well.
+    For that it needs faccessat2, which old container runtimes refuse with an error that the C
+    library does not expect, so that everything would seem to be forbidden there. If real and
+    effective user are the same, the older system call gives the same answer.
     """
     if os.access(path, mode, effective_ids=True):
         return True

@@ -1,4 +1,4 @@
-"""Accounts of this host: names into numbers and back, and whom to trust."""
+"""Accounts of this host: names to numbers and back, and which users to trust."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _ACCEPTED = "accepted: USER, USER:GROUP, UID:GID"
 
 
 def owner_of(text: str) -> tuple[int, int]:
-    """Read ``USER[:GROUP]``, names or numbers, as user and group id.
+    """Parse ``USER[:GROUP]``, names or numbers, into user and group id.
 
-    Without a group it is the user's own; a number that no account has needs the group. Raises
-    ``UsageError`` for what this host does not know.
+    Without a group it is the user's own; a number that has no account needs a group. Raises
+    ``UsageError`` for names that this host does not know.
     """
     user, colon, group = text.partition(":")
     uid, own_gid = _user(user)
@@ -31,8 +31,8 @@ def owner_of(text: str) -> tuple[int, int]:
 def name_of(uid: int, gid: int) -> str:
     """Return ``USER:GROUP`` for the ids, which ``owner_of`` reads as the same; numbers if need be.
 
-    A name that is all digits would be read as a number, and one with a blank or a colon, as
-    directory services have them, cannot stand in a spec: those are not used.
+    A name that is all digits would be read as a number, and one with a blank or a colon, as some
+    directory services have, cannot be in a spec: such names are not used.
     """
     try:
         user = pwd.getpwuid(uid).pw_name
@@ -51,7 +51,7 @@ def name_of(uid: int, gid: int) -> str:
 def trusted_users() -> set[int]:
     """Return the user ids that may tell this run what to do: root's, its own, its caller's.
 
-    The caller is whoever became root by sudo just now.
+    The caller is the user who became root by sudo for this run.
     """
     trusted = {0, os.geteuid()}
     caller = os.environ.get("SUDO_UID", "")
@@ -100,7 +100,7 @@ def _is_number(name: str) -> bool:
 
 
 def _id(number: str) -> int:
-    # The largest of 32 bits is no id: to chown(2) it means "leave it".
+    # The largest 32-bit number is not an id: for chown(2) it means "do not change".
     if len(number) > 10 or int(number) >= 0xFFFFFFFF:
         raise UsageError(
             f"{number} is no user or group id: those end at {0xFFFFFFFE}.",

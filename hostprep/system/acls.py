@@ -1,4 +1,4 @@
-"""What an access ACL gives, in the place of the group bits of a mode; see acl(5)."""
+"""What an access ACL grants in place of a mode's group bits; see acl(5)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _NOBODY = 0xFFFFFFFF  # the id of entries that have none
 
 
 def without_acl(mode: int, acl: bytes) -> int:
-    """Return a mode that lets nobody in whom ``mode`` together with ``acl`` keeps out.
+    """Return a mode that lets in nobody whom ``mode`` together with ``acl`` keeps out.
 
-    Of its group bits, which are the ACL's mask, those stay that the owning group has and each user
-    whom the ACL names, who may be in it; of its bits for others those that all have whom it names.
+    Of its group bits, which are the ACL's mask, those stay that the owning group has and every user
+    named by the ACL, who may be in the group; of its bits for others, those that everybody named by
+    the ACL has.
     """
     mask = mode >> 3 & 0o7
     for tag, permissions, _ in _entries_in(acl):
@@ -29,16 +30,17 @@ def without_acl(mode: int, acl: bytes) -> int:
 
 
 def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes | None) -> int:
-    """Return ``mode`` without what it, or ``acl``, gives others than the owner and is not wanted.
+    """Return ``mode`` without rights that it, or ``acl``, grants to non-owners and are not wanted.
 
-    As it is where the wanted ones give all of that and more. The bits of the group are the mask of
-    an ACL: one that gives too much gives nobody anything with the mode that is returned.
+    Unchanged if the wanted ones grant at least as much. The group bits are the mask of an ACL: if
+    it grants too much, it grants nothing to anybody with the returned mode.
     """
     if acl is None and wanted_acl is None:
         return mode & (wanted_mode | 0o700)
     given, wanted = _permissions(mode, acl), _permissions(wanted_mode, wanted_acl)
-    # Whoever is named in one of them only has by the other what that gives the group or others: at
-    # most both together, at least what they have in common.
+    # Somebody named in only one of the two gets from the other the rights of the group or of
+    # others:
+    # at most both together, at least what they have in common.
     most = given[_OWNING_GROUP, _NOBODY] | given[_OTHERS, _NOBODY]
     least = wanted[_OWNING_GROUP, _NOBODY] & wanted[_OTHERS, _NOBODY]
     if not any(given.get(who, most) & ~wanted.get(who, least) for who in given | wanted):
@@ -49,16 +51,16 @@ def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes |
 
 
 def of_groups(owning: int, others: Iterable[int] = ()) -> bytes:
-    """Return an ACL that gives this to the owning group and to others, whose ids nobody knows.
+    """Return an ACL that grants this to the owning group and to others, with unknown ids.
 
-    What it gives can be known by it, with a mode; it cannot be set.
+    It serves to find out, with a mode, what it grants; it cannot be set.
     """
     named = ((_NAMED_GROUP, permissions, number) for number, permissions in enumerate(others))
     return _acl_of((_OWNING_GROUP, owning, _NOBODY), *named)
 
 
 def for_reader(uid: int, *, group: bool) -> bytes:
-    """Return the ACL of a file that its owner may write and ``uid``, and its group, may read."""
+    """Return the ACL of a file that its owner may write, and ``uid`` and its group may read."""
     return _acl_of(
         (_OWNER, 0o6, _NOBODY),
         (_NAMED_USER, _READ, uid),
@@ -69,7 +71,7 @@ def for_reader(uid: int, *, group: bool) -> bytes:
 
 
 def reader_in(acl: bytes) -> tuple[int, bool] | None:
-    """Return what ``for_reader`` made an ACL of; None where it is another."""
+    """Return the arguments of ``for_reader`` for its ACL; None if it is another one."""
     named = [who for tag, _, who in _entries_in(acl) if tag == _NAMED_USER]
     for group in (False, True):
         if len(named) == 1 and acl == for_reader(named[0], group=group):
@@ -78,7 +80,7 @@ def reader_in(acl: bytes) -> tuple[int, bool] | None:
 
 
 def _permissions(mode: int, acl: bytes | None) -> dict[tuple[int, int], int]:
-    """Return what everybody but the owner may do, by (tag, id)."""
+    """Return what everybody except the owner may do, by (tag, id)."""
     found = {(tag, who): permissions for tag, permissions, who in _entries_in(acl or b"")}
     found.setdefault((_OWNING_GROUP, _NOBODY), mode >> 3 & 0o7)
     found.setdefault((_OTHERS, _NOBODY), mode & 0o7)
@@ -95,6 +97,6 @@ def _acl_of(*entries: tuple[int, int, int]) -> bytes:
 
 
 def _entries_in(acl: bytes) -> list[tuple[int, int, int]]:
-    entries = acl[_HEADER.size :]  # of some FUSE it may be anything
+    entries = acl[_HEADER.size :]  # some FUSE file systems return anything
     whole = len(entries) // _ENTRY.size * _ENTRY.size
     return [*_ENTRY.iter_unpack(entries[:whole])]

@@ -1,6 +1,6 @@
-"""Work that may get stuck in the kernel, done by a child process that can be left behind.
+"""Work that may get stuck in the kernel, done by a child process that can be abandoned.
 
-For work of many steps that tells how far it is; ``bounded`` is for one question.
+For work of many steps that reports its progress; ``bounded`` is for a single question.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from hostprep.system.ending import ended_within
 from hostprep.system.forking import fork_for
 from hostprep.system.parent import end_with_parent
 
-# To take away what the work has made; a second Ctrl-C does not wait for it.
+# For the work to clean up; a second Ctrl-C does not wait for it.
 _TIDYING_SECONDS = 10.0
 _TOLD, _DONE, _FAILED = range(3)
-# While it waits, this process looks at the clock so often.
+# How often this process looks at the clock while it waits.
 _LOOK_SECONDS = 0.5
 
 T = TypeVar("T")
 
 
 class WorkKilled(HostprepError):
-    """Somebody, or a kernel short of memory, killed the work: it has tidied nothing up."""
+    """Somebody, or a kernel short of memory, killed the work, which has not cleaned up."""
 
 
 class WorkHalted(HostprepError):
-    """For a time nothing of ours ran: the clock went on, and the work did not."""
+    """For a time none of our processes ran: the clock went on, and the work did not."""
 
 
 def work_apart(
@@ -47,12 +47,12 @@ def work_apart(
 ) -> T:
     """Return what ``work`` returns, or raise what it raises; it runs in a forked child process.
 
-    ``work`` is given a function that tells something, which ``hear`` hears here. Results, errors
-    and what is told are pickled. Raises ``NoAnswerInTime`` where nothing comes for longer than
-    ``silence_seconds``: the child is killed then, and left where it is stuck; ``WorkKilled`` where
-    others killed it; ``WorkHalted`` where this process, which only waits, did not come to its turn
-    for ``halt_seconds``: it was stopped, or frozen with all that it had started. Whatever else ends
-    this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it tidies up.
+    ``work`` gets a function for messages, which ``hear`` receives here. Results, errors and
+    messages are pickled. Raises ``NoAnswerInTime`` if nothing comes for longer than
+    ``silence_seconds``: the child is killed, and abandoned if it is stuck. Raises ``WorkKilled`` if
+    others killed it; ``WorkHalted`` if this process, which only waits, did not run for
+    ``halt_seconds``: it was stopped, or frozen together with all that it had started. Anything else
+    that ends this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it cleans up.
     """
     ours, theirs = Pipe(duplex=False)
     child = fork_for(lambda: _work(work, theirs))
@@ -83,7 +83,7 @@ def work_apart(
 
 
 def _comes(pipe: Connection, seconds: float, halt_seconds: float) -> bool:
-    """Return whether something comes within ``seconds``; ``WorkHalted`` as in ``work_apart``."""
+    """Return whether a message comes within ``seconds``; ``WorkHalted`` as in ``work_apart``."""
     end = (now := time.monotonic()) + seconds
     while now < end:
         there = pipe.poll(min(_LOOK_SECONDS, end - now))
@@ -96,10 +96,10 @@ def _comes(pipe: Connection, seconds: float, halt_seconds: float) -> bool:
 
 
 def _work(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
-    """In the child: work, and tell of it."""
+    """In the child: do the work, and report its result."""
     hold_only(pipe.fileno())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent tells us
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and when its terminal is closed, it ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent tells us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # if its terminal is closed, the parent ends
     signal.signal(signal.SIGTERM, _stop)
     end_with_parent(signal.SIGTERM)
     try:
@@ -112,11 +112,11 @@ def _work(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> Non
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # or a second one would cut the tidying short
+    signal.signal(number, signal.SIG_IGN)  # a second one would interrupt the clean-up
     raise KeyboardInterrupt
 
 
 def _interrupt(child: int) -> None:
-    """Have the child tidy up and wait until it has, but not for ever."""
+    """Make the child clean up, and wait until it has, but not for ever."""
     os.kill(child, signal.SIGTERM)
     ended_within(child, _TIDYING_SECONDS)

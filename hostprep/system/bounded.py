@@ -1,4 +1,4 @@
-"""Ask something that may never answer, such as a dead network mount, without waiting for ever."""
+"""Questions that may never be answered, such as of a dead network mount, with a time limit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hostprep.system.interruption import INTERRUPTIONS
 
 
 class NoAnswerInTime(Exception):
-    """The question was not answered within the time given for it."""
+    """The question was not answered in the time given for it."""
 
 
 _ENDED = "often that means that memory ran out (see dmesg); run the same command again"
 
 
 class QuestionFailed(ChildProcessError):
-    """There is no answer; ``hint`` says what helps, None where what was raised does not say."""
+    """There is no answer; ``hint`` says what helps, None if the error does not say."""
 
     def __init__(self, said: str, hint: str | None = None) -> None:
         super().__init__(said)
@@ -40,12 +40,12 @@ def ask_in_child(
 ) -> Any:
     """Return what ``question`` returns (plain enough for JSON), computed in a child process.
 
-    The child has none of the parent's open files but ``holding``: the question opens what it needs.
-    ``on_wait`` is told each second how many have passed.
-    Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
-    the kernel is left to end when its call returns. Raises ``QuestionFailed`` with its words
-    where the question raised, or where the child ended without an answer, ``NoProcess`` where there
-    may be no further process.
+    The child keeps none of the parent's open files except ``holding``, so the question opens what
+    it needs. ``on_wait`` is told every second how many have passed.
+    Raises ``NoAnswerInTime`` if it takes longer; the child is killed, and one that is stuck in the
+    kernel is abandoned and ends when its call returns. Raises ``QuestionFailed`` with the message
+    if the question raised, or if the child ended without an answer, ``NoProcess`` if no further
+    process is allowed.
     """
     reader, writer = os.pipe()
     try:
@@ -58,7 +58,7 @@ def ask_in_child(
     said = bytearray()  # an answer of many megabytes comes in small pieces
     started = time.monotonic()
     deadline = started + patience_seconds
-    answer_waits = select.poll()  # select(2) itself knows no descriptor above 1023
+    answer_waits = select.poll()  # select(2) itself cannot handle descriptors above 1023
     answer_waits.register(reader, select.POLLIN)
     try:
         while True:
@@ -85,7 +85,7 @@ def ask_in_child(
 
 
 def _answer(question: Callable[[], Any], writer: int, holding: int | None) -> None:
-    """In the child: answer into the pipe."""
+    """In the child: write the answer into the pipe."""
     hold_only(writer, *(() if holding is None else (holding,)))
     for number in INTERRUPTIONS:
         signal.signal(number, signal.SIG_DFL)
@@ -103,22 +103,22 @@ def _answer(question: Callable[[], Any], writer: int, holding: int | None) -> No
     data = memoryview(json.dumps(said).encode())
     while data:
         data = data[os.write(writer, data) :]
-    os.close(writer)  # a thread that is stuck keeps the process, and the end of what was said
+    os.close(writer)  # a stuck thread keeps the process alive, but the pipe must end
 
 
 def hold_only(*keep: int) -> None:
-    """Close all that this process has open but ``keep``.
+    """Close everything that this process has open, except ``keep``.
 
-    A child that is left behind, stuck, would hold a lock, or the pipe that our reader waits at.
-    What is open is asked for: where there is no close_range(2), each number up to the limit would
-    be tried, and in a container that may be 10^9.
+    An abandoned child that is stuck would hold a lock, or keep the pipe open on whose end our
+    reader waits. The open descriptors are listed, because without close_range(2) every number up to
+    the limit would be tried, which in a container may be 10^9.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
     try:
         opened = [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:  # no /proc, or not ours to read
+    except OSError:  # there is no /proc, or we may not read it
         begin = 3
         for descriptor in sorted(keep):
             os.closerange(begin, descriptor)
@@ -127,12 +127,12 @@ def hold_only(*keep: int) -> None:
         return
     for descriptor in opened:
         if descriptor > 2 and descriptor not in keep:
-            with contextlib.suppress(OSError):  # the listing's own is closed already
+            with contextlib.suppress(OSError):  # the descriptor of the listing is already closed
                 os.close(descriptor)
 
 
 def leave(child: int) -> None:
-    """Kill a child and wait for its end, but not where it is stuck in the kernel."""
+    """Kill a child and wait for its end, unless it is stuck in the kernel."""
     deadline = time.monotonic() + 0.5
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         os.kill(child, signal.SIGKILL)

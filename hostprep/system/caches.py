@@ -1,4 +1,4 @@
-"""Emptying the kernel's caches of the whole machine: slow for everybody, so only when asked."""
+"""Emptying the kernel's caches of the whole machine: it slows everybody, so only if asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 def drop_caches() -> None:
     """Write dirty data out, then drop page cache, dentries and inodes; needs root."""
-    os.sync()  # dirty pages would stay
+    os.sync()  # dirty pages would not be dropped
     try:
         _DROP_CACHES.write_text("3\n")
     except OSError as error:

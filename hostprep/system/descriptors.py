@@ -1,4 +1,4 @@
-"""Open descriptors, closed after the body that uses them, as ``contextlib.closing`` has it."""
+"""Open descriptors, closed after the body that uses them, like ``contextlib.closing``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def closing_fd(descriptor: int) -> Iterator[int]:
 
 @contextmanager
 def closed_on_error(descriptor: int) -> Iterator[None]:
-    """Close ``descriptor`` where the body raises; else it is for whoever it is handed to."""
+    """Close ``descriptor`` if the body raises; otherwise it belongs to whoever gets it."""
     try:
         yield
     except BaseException:

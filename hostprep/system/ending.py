@@ -1,6 +1,6 @@
-"""How a child ends, and its process group: looked at without waiting for it, so that it stays ours.
+"""How a child or its process group ends: observed without reaping it, so that it stays ours.
 
-Until it is waited for, its number cannot go to another process.
+Its number cannot go to another process until it is reaped.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import time
 
 
 def how_it_ended(status: int) -> str:
-    """Say of a ``Popen.returncode`` how a process ended: "by SIGKILL", "with status 1"."""
+    """Say how a process ended, from ``Popen.returncode``: "by SIGKILL", "with status 1"."""
     if status >= 0:
         return f"with status {status}"
     try:
         return f"by {signal.Signals(-status).name}"
-    except ValueError:  # a real-time signal, of which only the first and the last have names
+    except ValueError:  # of the real-time signals, only the first and the last have names
         return f"by signal {-status}"
 
 
 def status_of(pid: int) -> int | None:
-    """Return how a child ended, as ``Popen.returncode`` has it; it is not waited for yet."""
+    """Return how a child ended, in the form of ``Popen.returncode``, without reaping it."""
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         return None
@@ -29,7 +29,7 @@ def status_of(pid: int) -> int | None:
 
 
 def ended_within(pid: int, seconds: float) -> bool:
-    """Return whether a child has ended, when it has or so many seconds are over."""
+    """Wait this long for a child to end, and return whether it has."""
     deadline = time.monotonic() + seconds
     while status_of(pid) is None:
         if time.monotonic() > deadline:
@@ -45,7 +45,7 @@ def has_members(group: int) -> bool:
             with open(f"/proc/{name}/stat", "rb") as file:
                 state, _, its_group, *_ = file.read().rpartition(b")")[2].split()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it has ended meanwhile
         if int(its_group) == group and state not in (b"Z", b"X"):
             return True
     return False

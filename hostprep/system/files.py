@@ -1,10 +1,10 @@
-"""Replacing a system file durably: the old file or the new file, whatever is killed when.
+"""Replacing a system file durably: at any moment there is the old file or the new one.
 
-The new content goes into a temporary file beside the old one, with its mode, owner, ACL and SELinux
-label; it is flushed to disk, checked, and renamed over the old one; then the directory is flushed.
-Right before the rename the old file is read again, and if somebody else wrote to it, nothing
-happens. No lock is shared between tools, so this second look is the protection; what remains is the
-instant between the look and the rename.
+The new content goes into a temporary file next to the old one, with its mode, owner, ACL and
+SELinux label; it is flushed to disk, checked, and renamed over the old one; then the directory is
+flushed. Right before the rename the old file is read again, and if somebody else wrote to it,
+nothing happens. The tools that edit it share no lock, so this second look is the protection; what
+remains is the instant between the look and the rename.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hostprep.system.flushing import NotFlushed
 from hostprep.system.trees import FILE_FLAGS
 
 _TEMP_INFIX = ".hostprep-"
-# The kernel computes these two from the content; a copy would be wrong or be refused.
+# The kernel computes these two from the content; a copy would be wrong or refused.
 _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
     errno.EACCES: "run it as a user who may write there, or name another place",
@@ -40,14 +40,14 @@ _HINTS = {
 
 
 class ChangedMeanwhile(Refused):
-    """Somebody else wrote to the file between our reading it and our replacing it."""
+    """Somebody else wrote to the file between our reading and our replacing it."""
 
     code = "changed_meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
 class FileSnapshot:
-    """A regular file as it was at one moment; equal snapshots mean that nobody touched it."""
+    """A regular file at one moment; equal snapshots mean that nobody touched it in between."""
 
     content: bytes
     device: int
@@ -61,9 +61,9 @@ class FileSnapshot:
 
 
 def read_snapshot(path: Path) -> FileSnapshot | None:
-    """Return the file as it is now, None where there is none.
+    """Return the file as it is now, None if there is none.
 
-    Raises ``Refused`` for a symlink and for anything else that is no regular file.
+    Raises ``Refused`` for a symlink and for anything else that is not a regular file.
     """
     try:
         descriptor = os.open(path, FILE_FLAGS)
@@ -106,12 +106,12 @@ def replace_file(
     expected: FileSnapshot | None,
     check: Callable[[Path], None] | None = None,
 ) -> None:
-    """Put ``content`` in place of the file that ``expected`` describes, durably.
+    """Replace the file that ``expected`` describes by ``content``, durably.
 
-    ``expected`` of None means that there is no file yet; it is made with mode 0644 then.
-    ``check`` gets the finished temporary file and stops everything by raising. Raises
-    ``ChangedMeanwhile`` where the file is no longer as expected, ``HostprepError`` where the file
-    system refuses; the old file is untouched in all these cases, but for ``NotFlushed``.
+    ``expected`` is None if there is no file yet; it is created with mode 0644 then. ``check`` gets
+    the finished temporary file and stops everything by raising. Raises ``ChangedMeanwhile`` if the
+    file is no longer as expected, ``HostprepError`` if the file system refuses; the old file is
+    untouched in all these cases, except for ``NotFlushed``.
     """
     with _parent(path) as directory:
         replaced = False
@@ -127,7 +127,7 @@ def replace_file(
                 replaced = True
         except OSError as error:
             what = "could not be replaced and is as it was" if expected else "was not written"
-            if not replaced:  # else the temporary name is gone, whatever a failing disk says of it
+            if not replaced:  # otherwise the temporary name is gone, even on a failing disk
                 raise _failed(path, what, error) from None
         try:
             os.fsync(directory)
@@ -148,16 +148,16 @@ def rehearse_replacing(
         try:
             with _temporary(directory, path, content, expected, check):
                 if expected is not None:
-                    # The rename over an immutable file fails as its opening for writing does.
+                    # Renaming over an immutable file fails just as opening it for writing does.
                     os.close(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
         except OSError as error:
             raise _failed(path, "cannot be replaced and is as it was", error) from None
 
 
 def replacing_refusal(path: Path) -> Refused | None:
-    """Return why ``replace_file`` would fail, as far as a look shows it.
+    """Return why ``replace_file`` would fail, as far as a look shows.
 
-    For a plan, which may leave no trace at all: ``rehearse_replacing`` finds the rest.
+    For a plan, which must leave no trace at all: ``rehearse_replacing`` finds the rest.
     """
     if os.path.islink(path):
         return _link_refusal(path)
@@ -170,9 +170,9 @@ def replacing_refusal(path: Path) -> Refused | None:
 
 
 def remove_stale_temps(path: Path) -> None:
-    """Remove the temporary files that killed runs left beside ``path``.
+    """Remove the temporary files that killed runs left next to ``path``.
 
-    A living run holds a lock on its own, so those stay.
+    A running process holds a lock on its own, so those stay.
     """
     ours = re.compile(re.escape(f".{path.name}{_TEMP_INFIX}") + "[0-9a-f]{16}")
     try:
@@ -198,9 +198,9 @@ def _obstacle(path: Path) -> int | None:
 
 
 def new_file_obstacle(directory: Path) -> int | None:
-    """Return the errno that a new file in a directory would fail with, as far as a look shows it.
+    """Return the errno with which a new file in a directory would fail, as far as a look shows.
 
-    None where nothing is in the way.
+    None if nothing prevents it.
     """
     try:
         room = os.statvfs(directory)
@@ -208,7 +208,7 @@ def new_file_obstacle(directory: Path) -> int | None:
         return error.errno
     if room.f_flag & os.ST_RDONLY:
         return errno.EROFS
-    # One without a limit has no blocks, or inodes, at all.
+    # A file system without a limit reports no blocks, or inodes, at all.
     if (room.f_blocks and not room.f_bfree) or (room.f_files and not room.f_ffree):
         return errno.ENOSPC
     may_write = may_access(directory, os.W_OK | os.X_OK)
@@ -216,7 +216,7 @@ def new_file_obstacle(directory: Path) -> int | None:
 
 
 def _not_permitted() -> int:
-    return errno.EPERM if os.geteuid() == 0 else errno.EACCES  # root's own is then immutable
+    return errno.EPERM if os.geteuid() == 0 else errno.EACCES  # root's is immutable
 
 
 @contextmanager
@@ -237,7 +237,7 @@ def _temporary(
     expected: FileSnapshot | None,
     check: Callable[[Path], None] | None,
 ) -> Iterator[str]:
-    """Yield the name of the finished and checked temporary file; it goes, unless it is renamed."""
+    """Yield the name of the finished and checked temporary file; remove it unless it is renamed."""
     name = f".{path.name}{_TEMP_INFIX}{os.urandom(8).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     temp = os.open(name, flags, 0o600, dir_fd=directory)
@@ -257,17 +257,17 @@ def _temporary(
         try:
             os.unlink(name, dir_fd=directory)
         except FileNotFoundError:
-            pass  # renamed
+            pass  # it was renamed
         os.close(temp)
 
 
 def _take_attributes(descriptor: int, model: FileSnapshot) -> None:
-    # The owner first, because chown clears capabilities; the mode last, because an ACL changes it.
+    # The owner first, because chown clears capabilities; the mode last, because ACLs change it.
     os.fchown(descriptor, model.uid, model.gid)
     wanted = dict(model.xattrs)
     have = dict(_xattrs(descriptor))
     if ACCESS_ACL in have and ACCESS_ACL not in wanted:
-        os.removexattr(descriptor, ACCESS_ACL)  # inherited from a default ACL of the directory
+        os.removexattr(descriptor, ACCESS_ACL)  # inherited from the directory's default ACL
     for name, value in wanted.items():
         if have.get(name) != value:
             os.setxattr(descriptor, name, value)
@@ -288,13 +288,13 @@ def _remove_unlocked(path: Path) -> None:
     try:
         descriptor = os.open(path, FILE_FLAGS)
     except OSError:
-        return  # gone again, or no file that we made
+        return  # it is gone, or not a file that we made
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(path)
     except (BlockingIOError, FileNotFoundError):
-        pass  # a living run's, or gone meanwhile
+        pass  # a running process's, or gone meanwhile
     finally:
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""What is to outlive a power cut, written to the disk before anything that relies on it."""
+"""Flushing to disk what must survive a power cut, before anything that relies on it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hostprep.errors import HostprepError
 
 
 class NotFlushed(HostprepError):
-    """A file is in its place, and a power cut may bring back what was there before."""
+    """A file is in its place, but a power cut may bring back what was there before."""
 
     code = "not_flushed"
 
 
 def flush_directory(path: str | os.PathLike[str]) -> None:
-    """Have the names in a directory outlive a power cut. Raises ``OSError``.
+    """Make the names in a directory survive a power cut. Raises ``OSError``.
 
-    Not where it may be written and not read, or where its file system (9p) knows no such call.
+    Does nothing if the directory may be written but not read, or its file system (9p) cannot.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -34,7 +34,7 @@ def flush_directory(path: str | os.PathLike[str]) -> None:
 
 
 def flush_file_system(descriptor: int) -> None:
-    """Write all of the file system that holds ``descriptor`` to its disk. Raises ``OSError``."""
+    """Write everything on ``descriptor``'s file system to its disk. Raises ``OSError``."""
     if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -1,9 +1,9 @@
-"""Starting a process of our own, where a limit may stand in the way.
+"""Starting a process of our own, which a limit may prevent.
 
-A single question is asked through ``bounded``, work of many steps is done through ``apart``. What
-forks for itself has a reason: the workers of ``hostprep.staging`` take task after task, the readers
-of ``hostprep.probing`` begin all at once. What may not inherit this process's memory and threads
-(torch, CUDA, the user's loader) is a program of its own, started by ``run``.
+A single question is asked through ``bounded``, work of many steps is done through ``apart``. Code
+that forks by itself has a reason: the workers of ``hostprep.staging`` take task after task, and the
+readers of ``hostprep.probing`` all begin at once. Programs that must not inherit this process's
+memory and threads (torch, CUDA, the user's loader) are separate programs, started by ``run``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NoProcess(HostprepError):
 
 
 def fork() -> int:
-    """Fork this process as ``os.fork`` does; raises ``NoProcess`` where there may be no more."""
+    """Fork this process as ``os.fork`` does; raise ``NoProcess`` if that is not allowed."""
     try:
         return os.fork()
     except OSError as error:
@@ -35,16 +35,16 @@ def fork() -> int:
 
 
 def fork_for(work: Callable[[], object]) -> int:
-    """Have a child do ``work`` and end, and return its number; raises ``NoProcess`` as ``fork``.
+    """Let a child do ``work`` and end, and return its number; raises ``NoProcess`` as ``fork``.
 
-    It ends without any clean-up of this process's things, in silence whatever ``work`` raises. A
-    Ctrl-C that comes while it is started is not lost, and does not leave it behind.
+    It ends without any of this process's clean-up, and silently whatever ``work`` raises. A Ctrl-C
+    that comes while it is started is not lost, and does not leave the child behind.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     child = -1
     try:
-        # In the child it would be raised in the midst of what called us: a second process would
-        # go the parent's way from here, with its clean-up.
+        # In the child it would be raised inside our callers: a second process would continue in
+        # the parent's place, with its clean-up.
         signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
         child = fork()
         if child == 0:
@@ -53,7 +53,7 @@ def fork_for(work: Callable[[], object]) -> int:
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         except BaseException:
-            if child > 0:  # nobody is told its number
+            if child > 0:  # nobody knows its number
                 os.kill(child, signal.SIGTERM)
             raise
     return child

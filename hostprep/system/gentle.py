@@ -1,4 +1,4 @@
-"""Stepping behind everything else on the machine, by the processor, the disk and the memory."""
+"""Giving way to everything else on the machine in processor, disk and memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _GROUP = Path("/proc/self/autogroup")
 _ENABLED = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _VICTIM = Path("/proc/self/oom_score_adj")
 _LOWEST = 19
-# The kernel takes such a change from an ordinary user ten times a second, for the whole machine.
+# The kernel allows such changes by ordinary users ten times a second, for the whole machine.
 _TRIES, _PAUSE_SECONDS = 10, 0.1
 
 
 def step_behind() -> None:
-    """Give this process, and what it forks from now on, the lowest priority and idle disk I/O."""
+    """Give this process, and its later children, the lowest priority and idle disk I/O."""
     import psutil
 
     os.nice(_LOWEST)
@@ -24,21 +24,22 @@ def step_behind() -> None:
 
 
 def be_killed_first() -> None:
-    """Have the kernel, where memory has run out, kill this process before all others.
+    """If memory runs out, make the kernel kill this process before all others.
 
-    Of what a tmpfs holds nothing counts against who wrote it: it would kill the largest process.
+    The contents of a tmpfs do not count for the process that wrote them, so the kernel would kill
+    another process, the largest.
     """
-    with suppress(OSError):  # no /proc, or a read-only one
+    with suppress(OSError):  # there is no /proc, or it is read-only
         _VICTIM.write_text("1000")
 
 
 def step_behind_other_sessions() -> None:
-    """Have this process, which must not lead a process group, give way to other sessions as well.
+    """Make this process, which must not lead a process group, give way to other sessions as well.
 
-    Where the kernel groups processes by session (sched(7), autogroup), as it does on most machines,
-    all sessions that want a processor get the same share of it, and a priority counts among those
-    of one session alone. So it gets a session of its own, with the lowest priority among sessions.
-    It has no terminal then: Ctrl-C and a hang-up do not reach it.
+    If the kernel groups processes by session (sched(7), autogroup), as on most machines, all
+    sessions that want a processor get the same share of it, and a priority only counts within a
+    session. So the process gets a session of its own, with the lowest priority among sessions. It
+    has no terminal then: Ctrl-C and a hang-up do not reach it.
     """
     with suppress(OSError):  # no such kernel, or no /proc: then priorities count everywhere
         if _ENABLED.read_text().strip() != "1":

@@ -1,4 +1,4 @@
-"""Signals put off while a command that they would orphan is being started."""
+"""Holding back signals while a command that they would orphan is being started."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from hostprep.system.interruption import INTERRUPTIONS
 
 
 class HeldSignals:
-    """Puts Ctrl-C and its like off until they are released; then they do what they would have done.
+    """Holds back Ctrl-C and similar signals until they are released; then they take effect.
 
-    By handlers, which only the main thread has, and not by the mask, which the child would inherit.
-    ``on_first`` is called when the first signal comes. One that comes while handlers are put in or
-    taken out acts at once, and no handler is left that would swallow the next.
+    It uses handlers, which only the main thread can set, and not the signal mask, which the child
+    would inherit. ``on_first`` is called when the first signal comes. A signal that comes while
+    handlers are set or removed takes effect at once, and no handler remains that would swallow the
+    next.
     """
 
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
@@ -41,7 +42,7 @@ class HeldSignals:
             self._on_first()
 
     def release(self) -> None:
-        """Put the handlers back, and deliver what came meanwhile."""
+        """Restore the handlers, and deliver the signals that came meanwhile."""
         self._holds = False
         for number, handler in self._before.items():
             signal.signal(number, handler)

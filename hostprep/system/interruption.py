@@ -1,4 +1,4 @@
-"""What ends a command as Ctrl-C does: SIGTERM, and the SIGHUP of a terminal that is closed."""
+"""What ends a command like Ctrl-C: SIGTERM, and the SIGHUP of a closed terminal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _AGAIN_SECONDS = 0.01
 
 @contextmanager
 def as_keyboard_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that clean-up runs.
+    """Make SIGTERM and SIGHUP unwind like Ctrl-C, so that clean-up runs.
 
-    An ignored SIGHUP stays ignored: so nohup(1) asks for it. What is raised in a destructor or a
-    callback of Python's own (an import has some) is lost there, and is raised once more after it.
+    An ignored SIGHUP stays ignored: that is what nohup(1) asks for. An exception that is raised in
+    a destructor or in a callback of Python's own (some run during imports) gets lost there, so it
+    is raised again afterwards.
     """
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -48,17 +49,17 @@ def as_keyboard_interrupt() -> Iterator[None]:
 def is_interruption(error: BaseException) -> bool:
     """Return whether an error is an interruption, or what Python makes of one.
 
-    While it sets up the attributes of a class, as every import does, Python before 3.12 raises a
-    ``RuntimeError`` of whatever comes.
+    While it sets up the attributes of a class, as in every import, Python before 3.12 turns any
+    exception into a ``RuntimeError``.
     """
     return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if number == signal.SIGHUP:  # a shell sends it, and then the kernel: that is not impatience
+    if number == signal.SIGHUP:  # both a shell and the kernel send it: that is not impatience
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def _again(number: int, frame: FrameType | None) -> None:
-    signal.raise_signal(signal.SIGTERM)  # no exception here: somebody may hold signals back
+    signal.raise_signal(signal.SIGTERM)  # do not raise here: somebody may be holding signals back

@@ -1,4 +1,4 @@
-"""Files that hostprep keeps for later runs, read whatever has come in their place."""
+"""Files that hostprep keeps for later runs, read safely whatever is in their place."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from hostprep.errors import HostprepError, reading_hint
 from hostprep.kinds import is_amount, is_count
 from hostprep.system.trees import NAMED_FILE_FLAGS
 
-# Far more than any record has, and little enough to be read in a moment.
+# Far more than any record has, and little enough to be read at once.
 _MOST_BYTES = 256 * 1024 * 1024
-# Fields of type float are times in seconds; later ones have no date.
+# Fields of type float are times in seconds; larger ones cannot be shown as a date.
 _MOST_SECONDS = 2**38
-# Errors of opening what is in the place of a file and is none.
+# Errors of opening something that is in the place of a file but is not one.
 NO_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
 
 Record = TypeVar("Record")
 
 
 def open_kept(path: Path | str) -> IO[bytes]:
-    """Open a file for reading; raise ``OSError`` also where it is no regular one.
+    """Open a file for reading; raise ``OSError`` also if it is not a regular one.
 
-    A plain open would wait for somebody to write to a pipe, and of a device there is no end.
+    A plain open of a pipe would wait for a writer, and a device may have no end.
     """
     descriptor = os.open(path, NAMED_FILE_FLAGS)
     mode = os.fstat(descriptor).st_mode
@@ -44,26 +44,26 @@ def open_kept(path: Path | str) -> IO[bytes]:
 
 
 def read_kept(path: Path | str, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Return the content of a file; raise ``OSError`` as ``open_kept``, and for a larger one."""
+    """Return a file's content; raise ``OSError`` as ``open_kept``, and if it is larger."""
     try:
         return _read(path, most_bytes)
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
-        return _read(path, most_bytes)  # on NFS another machine has just put a new one in its place
+        return _read(path, most_bytes)  # on NFS, another machine has just replaced the file
 
 
 def _read(path: Path | str, most_bytes: int) -> bytes:
     with open_kept(path) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-        return file.read()  # told how much, it would take as much memory beforehand
+        return file.read()  # with a size given, that much memory would be allocated first
 
 
 def why_unread(error: Exception, damaged_hint: str) -> tuple[str, str]:
-    """Return why a file could not be read, and what helps: ``damaged_hint`` where it is damaged.
+    """Return why a file could not be read, and what helps: ``damaged_hint`` if it is damaged.
 
-    What a disk, a share or a limit keeps from us may be whole, and is not to be thrown away.
+    What a disk, a share or a limit keeps from us may be intact, and must not be thrown away.
     """
     if not isinstance(error, OSError):
         return str(error), damaged_hint
@@ -72,7 +72,7 @@ def why_unread(error: Exception, damaged_hint: str) -> tuple[str, str]:
 
 
 def parse_kept(content: bytes | str) -> Any:
-    """Return what JSON holds; raise ``ValueError`` where it is none, or is nested without end."""
+    """Parse JSON; raise ``ValueError`` if it is not JSON, or is nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -82,10 +82,10 @@ def parse_kept(content: bytes | str) -> Any:
 def readable(
     files: Iterable[Path], load: Callable[[Path], Record | None], key: str
 ) -> tuple[Record, ...]:
-    """Return what ``load`` reads of each, in the order of its field ``key``; of one key the first.
+    """Return what ``load`` reads from each, ordered by the field ``key``; the first for each key.
 
-    It returns None where there is none, and raises ``HostprepError`` where one cannot be read: that
-    says nothing about the others, and ``unreadable`` has it.
+    ``load`` returns None if there is nothing, and raises ``HostprepError`` if a file cannot be
+    read: that says nothing about the others, and ``unreadable`` returns it.
     """
     found: dict[str, Record] = {}
     for file in files:
@@ -96,7 +96,7 @@ def readable(
 
 
 def unreadable(files: Iterable[Path], load: Callable[[Path], object]) -> dict[Path, HostprepError]:
-    """Return what is wrong with those that ``load`` cannot read."""
+    """Return what is wrong with the files that ``load`` cannot read."""
     found: dict[Path, HostprepError] = {}
     for file in files:
         try:
@@ -107,7 +107,7 @@ def unreadable(files: Iterable[Path], load: Callable[[Path], object]) -> dict[Pa
 
 
 def this_host() -> str:
-    """Return what a kept result names as the host that it is of: several may share a home."""
+    """Return the host's name in kept results, because several hosts may share a home."""
     return os.uname().nodename
 
 
@@ -117,10 +117,10 @@ def of_this_host(result: dict[str, Any]) -> bool:
 
 
 def made_of(kind: type[Record], fields: dict[str, Any], *, paths: Iterable[str] = ()) -> Record:
-    """Return a dataclass made of what JSON has; raise ``TypeError`` as ``as_declared``.
+    """Return a dataclass made from JSON; raise ``TypeError`` as ``as_declared``.
 
-    Unknown fields are passed by: a later version wrote them, before somebody went back to this one.
-    A version to which the other fields mean something else gives its format another name.
+    Unknown fields are ignored: a later version wrote them, before somebody went back to this one. A
+    version in which the other fields mean something else gives its format another name.
     """
     if not isinstance(fields, dict):
         raise TypeError("what should be an object is none")
@@ -134,11 +134,11 @@ def made_of(kind: type[Record], fields: dict[str, Any], *, paths: Iterable[str] 
 
 
 def as_declared(record: Record, *, paths: Iterable[str] = ()) -> Record:
-    """Return a dataclass made of JSON; raise ``TypeError`` where a field is of another kind.
+    """Check a dataclass made from JSON; raise ``TypeError`` if a field is of the wrong type.
 
-    Whole numbers are counts, others seconds, and the fields ``paths`` absolute paths or None.
-    Otherwise damage, and other versions, would show wherever something first trips over them, or
-    never: whoever goes up from a relative path comes to no end.
+    Whole numbers must be counts, others seconds, and the fields ``paths`` absolute paths or None.
+    Otherwise damage, or another version, would show only where something fails on it, or never:
+    going up from a relative path never ends.
     """
     for name, kind in _kinds(type(record)).items():  # type: ignore[arg-type]
         if not _is_a(getattr(record, name), kind):
@@ -151,7 +151,7 @@ def as_declared(record: Record, *, paths: Iterable[str] = ()) -> Record:
 
 @functools.cache
 def _kinds(of: type) -> dict[str, Any]:
-    """Return the kinds of a dataclass's fields: to work them out takes a millisecond."""
+    """Return the types of a dataclass's fields; working them out takes a millisecond."""
     return get_type_hints(of)
 
 

@@ -1,4 +1,4 @@
-"""The last result of a command, kept for whoever judges the machine later."""
+"""The last result of a command, kept for later checks of the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDER = "last"
 def keep_last(command: str, fields: dict[str, Any]) -> None:
     """Store ``fields`` as the last result of ``command``, with this ``host`` and ``unix_seconds``.
 
-    Raises ``OSError`` or ``HostprepError`` where that cannot be.
+    Raises ``OSError`` or ``HostprepError`` if that fails.
     """
     file = state_dir() / _FOLDER / f"{command}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def keep_last(command: str, fields: dict[str, Any]) -> None:
 
 
 def read_last(command: str) -> dict[str, Any] | None:
-    """Return the last result of ``command`` on this host, None where none is kept to be read."""
+    """Return the last result of ``command`` on this host, None if there is no readable one."""
     for directory in readable_state_dirs():
         try:
             document = parse_kept(read_kept(directory / _FOLDER / f"{command}.json"))

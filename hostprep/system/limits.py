@@ -1,4 +1,4 @@
-"""What the limits of this process (``ulimit``) leave it: open files, their size, address space."""
+"""This process's limits (``ulimit``) on open files, file size and address space."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _M_ARENA_MAX = -8  # malloc.h of glibc
 def open_files() -> int:
     """Return how many files this process may have open (``ulimit -n``).
 
-    Of these the kernel knows no infinite number: it takes none above ``fs.nr_open``.
+    This limit is never infinite: the kernel accepts none above ``fs.nr_open``.
     """
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raise that limit to ``wanted``, as far as the hard one lets us, and return what it is then.
+    """Raise that limit to ``wanted``, as far as the hard limit allows, and return the result.
 
-    The usual soft limit is 1024, for programs that use select(2); the hard one is far above it.
+    The usual soft limit is 1024, for programs that use select(2); the hard limit is far above it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     infinite = hard == resource.RLIM_INFINITY
@@ -37,7 +37,7 @@ def file_size_limit() -> int | None:
 
 
 def lift_file_size() -> None:
-    """Lift that limit, as far as we may: it is a guard against files that grow without end.
+    """Lift that limit as far as allowed: it only guards against files that grow without end.
 
     Root has it from the user who ran sudo; without root the hard limit stays.
     """
@@ -49,11 +49,11 @@ def lift_file_size() -> None:
 
 
 def address_space_left() -> int | None:
-    """Return how many bytes this process may map yet (``ulimit -v``), None for no limit."""
+    """Return how many more bytes this process may map (``ulimit -v``), None for no limit."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return None
-    used = limit // 2  # where nobody tells
+    used = limit // 2  # in case it is unknown
     with suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         used = pages * resource.getpagesize()
@@ -61,15 +61,15 @@ def address_space_left() -> int | None:
 
 
 def keep_to_one_heap() -> None:
-    """Where the address space is limited, have all threads share one heap from now on.
+    """If the address space is limited, make all threads share one heap from now on.
 
-    malloc reserves 64 MiB for each that it serves apart from the others, and keeps them once the
-    thread is gone: a few threads would leave nothing for anybody else, nor for forked children.
+    malloc reserves 64 MiB for each separate heap, and keeps them when the thread is gone: a few
+    threads would leave nothing for anybody else, nor for forked children.
     """
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return
     import ctypes
 
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # musl has one heap as it is
+    if hasattr(libc, "mallopt"):  # musl has a single heap anyway
         libc.mallopt(_M_ARENA_MAX, 1)

@@ -1,4 +1,4 @@
-"""Symlinks on the way to what a user named: whose they are counts where root follows them."""
+"""Symlinks in paths that a user named: their owners matter if root follows them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hostprep.system.accounts import trusted_users
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.descriptors import closing_fd
 
-MOST_LINKS = 40  # as many as the kernel follows
+MOST_LINKS = 40  # the kernel's own limit
 _ANYBODYS = stat.S_ISVTX | stat.S_IWOTH
 _NOBODYS_GROUP = 65534
-# For a server to say whether it lets somebody in; that it answers at all was seen before. It is
-# less than the patience of those who run all this in a child: killed while its own question is
-# open, that would leave behind a process that a user has stopped, and nobody would say why there
-# was no answer.
+# For a server to say whether it lets somebody in; it is already known to answer at all. This is
+# less than the time limit of callers that run all this in a child: if the child were killed while
+# its own question is open, a process that a user has stopped would stay behind, and nobody would
+# report why there was no answer.
 _PATIENCE_SECONDS = 6.0
 _LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = _LINK | os.O_DIRECTORY
@@ -35,24 +35,25 @@ def real_path(
 ) -> str:
     """Return ``path`` absolute and without symlinks; parts that do not exist stay as they are.
 
-    It is going to be read or, with ``writes``, written to; ``replaces`` is the name of a file in it
-    that will be made or replaced. A caller that follows further links from what is returned passes
-    the same ``led_by`` each time: the users' links that led there so far, to which it is added.
+    The result is going to be read or, with ``writes``, written to; ``replaces`` is the name of a
+    file in it that will be created or replaced. A caller that follows further links from the result
+    passes the same ``led_by`` each time: the users' links that led there so far, which are added
+    to it.
 
-    Raises ``Refused`` where a link is somebody else's in a directory such as ``/tmp``: a name there
-    that can be guessed may lead to what only root may read or write. Followed there are links of
-    root, of this user, of who called sudo, and of the directory's owner. The kernel
-    (``fs.protected_symlinks``) asks that only of the last name of a path, and only where a link is
-    followed, not where it is read, as here.
+    Raises ``Refused`` if a link in a directory such as ``/tmp`` is somebody else's: a predictable
+    name there may lead to what only root may read or write. It follows links of root, of this user,
+    of the user who called sudo, and of the directory's owner. The kernel
+    (``fs.protected_symlinks``) checks this only for the last part of a path, and only if a link is
+    followed, not if it is read, as here.
 
-    Also raises it where a user's link, wherever it lies, would lead root to what that user may not
-    read, or write: a folder of one's own can be exchanged for such a link before the next run.
+    Also raises it if a user's link, wherever it is, would lead root to something that that user may
+    not read, or write: a folder of their own can be replaced by such a link before the next run.
 
-    What is returned is what was looked at; looked up again, it might lead elsewhere.
+    The result is what was checked; looked up again, the path might lead elsewhere.
     """
     trusted, nobody = trusted_users(), unknown_uid()
-    strangers = {} if led_by is None else led_by  # each with a link of theirs that was followed
-    # Not normalized: `..` leads out of where a symlink before it led to.
+    strangers = {} if led_by is None else led_by  # each with a followed link of theirs
+    # Not normalized, because `..` goes up from where a preceding symlink led.
     start = path if path.startswith("/") else os.path.join(os.getcwd(), path)
     pending = start.split("/")[::-1]
     here, links = "/", 0
@@ -68,13 +69,13 @@ def real_path(
             is_link = stat.S_ISLNK(os.lstat(there).st_mode)
             found = _link_in(here, name) if is_link else None
         except OSError:
-            found = None  # there is no way; opening it tells why
+            found = None  # it cannot be reached; opening it reports why
         if found is None:
             here = there
             continue
         link, around, leads_to = found
         anybodys = around.st_mode & _ANYBODYS == _ANYBODYS
-        # Where not all users are known, two that are not show as the same.
+        # If some users are unknown, two different ones may appear as the same.
         if anybodys and link.st_uid not in trusted | ({around.st_uid} - {nobody}):
             raise Refused(
                 f"{there}, on the way to {path}, is a symlink of uid {link.st_uid} in a directory"
@@ -82,11 +83,11 @@ def real_path(
                 " was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(there)} shows it",
             )
-        # In a user namespace the host's root may be unknown, whose links are as good as ours.
+        # In a user namespace the host's root may be unknown; its links are as good as ours.
         if os.geteuid() == 0 and link.st_uid not in trusted | {nobody}:
             strangers.setdefault(link.st_uid, there)
         links += 1
-        if links > MOST_LINKS:  # opening it tells so
+        if links > MOST_LINKS:  # opening it reports this
             here = os.path.join(there, *reversed(pending))
             break
         here = "/" if leads_to.startswith("/") else here
@@ -98,7 +99,7 @@ def real_path(
 def _check_led(
     led_by: dict[int, str], path: str, here: str, *, writes: bool, replaces: str | None
 ) -> None:
-    """Raise ``Refused`` where a user's link led to what that user may not read, or write."""
+    """Raise ``Refused`` if a user's link led to something that user may not read, or write."""
     for uid, laid in led_by.items():
         closed = _is_closed_to(uid, here, os.W_OK if writes else os.R_OK)
         if closed or (replaces is not None and _is_kept_from(uid, here, replaces)):
@@ -112,7 +113,7 @@ def _check_led(
 
 
 def leads_in_circle(path: str) -> bool:
-    """Whether symlinks on the way to ``path`` lead back to themselves, so that it leads nowhere."""
+    """Whether symlinks on the way to ``path`` lead back to themselves, and so nowhere."""
     try:
         os.path.realpath(path, strict=True)
     except OSError as error:
@@ -141,10 +142,10 @@ def links_to(path: str) -> list[str]:
 
 
 def open_folder(path: str) -> int:
-    """Open a directory by a path without symlinks, absolute, for what is in it to be looked up.
+    """Open a directory by an absolute path without symlinks, to look up its contents.
 
-    Raises ``OSError`` where a part of it is a symlink by now: who follows it would look at, and be
-    told of, what lies elsewhere.
+    Raises ``OSError`` if a part of the path is a symlink by now: following it would lead to other
+    contents.
     """
     above = os.open("/", _FOLDER)
     try:
@@ -159,10 +160,10 @@ def open_folder(path: str) -> int:
 
 
 def _link_in(folder: str, name: str) -> tuple[os.stat_result, os.stat_result, str]:
-    """Return what a symlink is, what its directory is, and where it leads, held all the while.
+    """Return the status of a symlink and of its directory, and where it leads, all held open.
 
-    Asked one by one, by path, whoever may write above it could answer each with another: who owns
-    it with a link of root's elsewhere, and where it leads with their own.
+    If they were looked up by path one after the other, somebody who may write above could answer
+    each with another one: the owner from a link of root's elsewhere, the target from their own.
     """
     with (
         closing_fd(open_folder(folder)) as around,
@@ -172,7 +173,7 @@ def _link_in(folder: str, name: str) -> tuple[os.stat_result, os.stat_result, st
 
 
 def _is_kept_from(uid: int, folder: str, name: str) -> bool:
-    """Whether a directory such as ``/tmp`` keeps a user from replacing what is another's in it."""
+    """Whether a directory such as ``/tmp`` keeps a user from replacing others' entries in it."""
     around = os.stat(folder)
     try:
         owner = os.lstat(os.path.join(folder, name)).st_uid
@@ -184,7 +185,7 @@ def _is_kept_from(uid: int, folder: str, name: str) -> bool:
 def _is_closed_to(uid: int, path: str, mode: int) -> bool:
     """Whether a user may not use ``path`` as ``mode`` says, or may not enter the directory there.
 
-    Of what is not there, or is to be made, the nearest directory that is there counts.
+    If it does not exist, or is to be created, its nearest existing parent counts.
     """
     while not os.path.lexists(path):
         path = os.path.dirname(path)
@@ -200,7 +201,7 @@ def _is_closed_to(uid: int, path: str, mode: int) -> bool:
         try:
             os.setgroups(groups)
             os.setresgid(group, -1, -1)
-            os.setresuid(uid, -1, -1)  # the one by which access(2) asks
+            os.setresuid(uid, -1, -1)  # the real user id, which access(2) checks
         except OSError as error:
             raise HostprepError(
                 f"hostprep may not ask in their name (without CAP_SETUID, CAP_SETGID):"
@@ -210,7 +211,7 @@ def _is_closed_to(uid: int, path: str, mode: int) -> bool:
 
     try:
         closed: bool = ask_in_child(ask, patience_seconds=_PATIENCE_SECONDS)
-    # That user can kill, and stop, whoever asks in their name.
+    # The user in whose name a process asks can kill, and stop, that process.
     except (NoAnswerInTime, QuestionFailed) as error:
         why = str(error) or "there was no answer in time"
         raise HostprepError(

@@ -1,4 +1,4 @@
-"""Locks between runs of hostprep, which tell the one who waits who has it."""
+"""Locks between runs of hostprep; a run that waits is told which run has the lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hostprep.system.lock_files import FLAGS, fault_of, no_lock, open_lock
 from hostprep.system.state import check_own_records, readable_run_dirs, run_dir
 
 _POLL_SECONDS = 0.2
-# ``is_locked``, which only looks whether it is held, holds it for a moment: that is nobody at work.
+# ``is_locked``, which only checks whether a lock is held, holds it for a moment: ignore that.
 _LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.05, 0.005
 
 
@@ -38,15 +38,15 @@ def lock(
 ) -> Iterator[int]:
     """Hold ``hostprep-NAME.lock`` in the run directory while the body runs.
 
-    Yields its descriptor. A child process that inherits it holds the lock too, where this process
-    is killed; with ``handed_on`` also beyond the body. Without, the lock ends with the body, since
-    a killed worker that is stuck at a server which does not answer would keep everybody waiting.
+    Yields its descriptor. A child process that inherits it also holds the lock if this process is
+    killed; with ``handed_on`` even beyond the body. Without, the lock ends with the body, because a
+    killed worker that is stuck on a server without an answer would keep everybody waiting.
     ``wait_seconds`` of None waits for as long as it takes, 0 does not wait. ``on_wait`` is told
-    once, in a sentence, who has the lock. The kernel drops the lock with the process, so that a
-    killed run leaves none; the file itself stays, because removing it would race.
+    once, in a sentence, who has the lock. The kernel drops the lock with the process, so a killed
+    run leaves none; the file itself stays, because removing it would race.
 
-    Raises ``Locked`` where the time has passed, ``HostprepError`` where the file cannot be had, or
-    is one that somebody else could keep from us, ``Refused`` where the records are not one's own.
+    Raises ``Locked`` if the time has passed, ``HostprepError`` if the file cannot be opened, or is
+    one that somebody else could keep from us, ``Refused`` if the records are not one's own.
     """
     check_own_records()
     path = run_dir() / f"hostprep-{name}.lock"
@@ -58,8 +58,8 @@ def lock(
     try:
         _take(descriptor, path, wait_seconds, on_wait)
         note = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
-        with suppress(OSError):  # the lock holds without it, on a full file system for instance
-            # Over the last one: ext4 writes out a file that was emptied, and has us wait for it.
+        with suppress(OSError):  # the lock works without it, for instance on a full file system
+            # Overwrite the old note: ext4 flushes a file that was emptied, and makes us wait.
             os.ftruncate(descriptor, os.pwrite(descriptor, json.dumps(note).encode(), 0))
         try:
             yield descriptor
@@ -83,7 +83,7 @@ def _take(
             return
         except OSError as error:
             if error.errno != errno.EWOULDBLOCK:
-                # No locks on this file system, such as Lustre without `flock`.
+                # This file system has no locks, for instance Lustre without `flock`.
                 raise no_lock(path, error, "locked") from None
         if time.monotonic() < looked_until:
             time.sleep(_LOOK_AGAIN_SECONDS)
@@ -103,7 +103,7 @@ def _take(
 def is_locked(name: str) -> bool:
     """Return whether a run, of this user or of root, has the lock ``name`` now.
 
-    False where one cannot tell.
+    False if that is unknown.
     """
     return any(_is_held(path / f"hostprep-{name}.lock") for path in readable_run_dirs())
 
@@ -111,7 +111,7 @@ def is_locked(name: str) -> bool:
 def _is_held(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | FLAGS)
-    except PermissionError:  # root's, and an ordinary user asks
+    except PermissionError:  # it is root's, and an ordinary user asks
         return _is_listed(path)
     except OSError:
         return False
@@ -127,13 +127,13 @@ def _is_held(path: Path) -> bool:
 
 
 def _is_listed(path: Path) -> bool:
-    """Return whether the kernel lists a lock on the file, as proc_locks(5) does for everybody."""
+    """Return whether the kernel lists a lock on the file; everybody may read proc_locks(5)."""
     try:
         status = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return False
-    if status.st_uid != 0:  # in a directory that everybody can write
+    if status.st_uid != 0:  # in a directory that everybody can write to
         return False
     device = status.st_dev
     inode = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"

@@ -1,4 +1,4 @@
-"""Files that the user named on the command line: read and written whatever they are."""
+"""Files that the user named on the command line, of any type: reading and writing them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _QUIET_WRITE = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 def read_named(path: Path, most_bytes: int) -> bytes:
     """Return the first bytes of a file that the user named. Raises ``OSError``.
 
-    A pipe is read until its writer ends, as of ``<(command)``; a named one that nobody writes to is
-    empty, where a plain open would wait for ever.
+    A pipe is read until its writer ends, for instance of ``<(command)``; a named pipe without a
+    writer counts as empty, while a plain open would wait for ever.
     """
     descriptor = os.open(path, NAMED_FILE_FLAGS)
     os.set_blocking(descriptor, True)
@@ -32,11 +32,11 @@ def read_named(path: Path, most_bytes: int) -> bytes:
 def write_named(path: Path, content: bytes, *, durable: bool) -> None:
     """Write a file that the user named. Raises ``OSError``, and ``Refused`` as ``real_path`` does.
 
-    A regular or new one as a whole, as ``write_atomically`` does. Anything else is written to and
-    not replaced: ``/dev/null`` stays a device, ``/dev/stdout`` and the user's own symlinks lead on.
-    Those of others do not: in a directory of theirs they could have root write over any file. Nor
-    do they on the way to it, but to where they may write themselves. A named pipe must have its
-    reader, which is not waited for.
+    A regular or new file is replaced as a whole, as by ``write_atomically``. Anything else is
+    written to and not replaced: ``/dev/null`` stays a device, and ``/dev/stdout`` and the user's
+    own symlinks are followed. Other users' symlinks are not: in a directory of theirs they could
+    make root overwrite any file. Nor are they followed on the way to it, except to places where
+    those users may write themselves. A named pipe must already have its reader.
     """
     path, is_magic = _led_to(path)
     with _held(path, is_magic=is_magic) as held:
@@ -49,7 +49,7 @@ def write_named(path: Path, content: bytes, *, durable: bool) -> None:
 
 @contextmanager
 def _held(path: Path, *, is_magic: bool) -> Iterator[Path]:
-    """Yield a path without symlinks by its directory as it is now, whatever is exchanged later."""
+    """Yield a path without symlinks, through its open directory, whatever is exchanged later."""
     if is_magic or os.geteuid() != 0:
         yield path
         return
@@ -72,7 +72,7 @@ def _write(path: Path, content: bytes, *, is_magic: bool, durable: bool) -> None
         write_atomically(path, [content], durable=durable)
         return
     try:
-        # Behind a link of /proc, as of one's own descriptors, a file begins anew, as for cp(1).
+        # Through a link of /proc, such as one's own descriptors, a file is truncated, as by cp(1).
         descriptor = os.open(path, _QUIET_WRITE | (os.O_TRUNC if is_magic else os.O_NOFOLLOW))
     except OSError as error:
         if error.errno == errno.ENXIO:
@@ -88,9 +88,8 @@ def _write(path: Path, content: bytes, *, is_magic: bool, durable: bool) -> None
 def _led_to(path: Path) -> tuple[Path, bool]:
     """Follow symlinks of root's or of this user's to their end; raise ``OSError`` at any other.
 
-    Each is asked who owns it and where it leads while it is held open, so that nobody can exchange
-    it in between. Returns the path, and whether that is a link of /proc, which leads to what no
-    path leads to.
+    Owner and target of each are read while it is held open, so that nobody can exchange it in
+    between. Returns the path, and whether that is a link of /proc, whose target has no path.
     """
     led_by: dict[int, str] = {}
     for _ in range(MOST_LINKS):

@@ -1,4 +1,4 @@
-"""What an NFS 4 server's ACL keeps from whom the mode of a file lets in; see nfs4_acl(5)."""
+"""What an NFS 4 server's ACL denies to users whom a file's mode lets in; see nfs4_acl(5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hostprep.system.acls import of_groups, without_acl
 
-# As it travels (RFC 7530, 6.2.1): how many entries, then each.
+# Its format on the wire (RFC 7530, 6.2.1): the number of entries, then each.
 _NFS4_ACL = "system.nfs4_acl"
 _ENTRY = struct.Struct(">IIII")  # type, flags, permissions, length of the name that follows
 _ALLOW, _DENY = 0, 1
@@ -21,17 +21,16 @@ _FOR_THE_OWNER = of_groups(0)
 
 
 def may_hide_more(names: Sequence[str], mode: int) -> bool:
-    """Whether it is worth a question to a server what a file with these attributes has for an ACL.
+    """Whether asking a server for the ACL of a file with these attributes is worthwhile.
 
-    Of one that all others may read as well, as of most, it is not: each question takes a while.
+    Not if all others may read the file as well, as most: each question takes a while.
     """
     hides = mode & 0o077 if stat.S_ISDIR(mode) else mode >> 3 & ~mode & 0o7
     return _NFS4_ACL in names and bool(hides)
 
 
 def mode_over_nfs(descriptor: int, names: Sequence[str], mode: int) -> int:
-    """Return ``mode``, of an open file with these attributes, without what an NFS 4 server's ACL
-    keeps from whom it lets in."""
+    """Return an open file's ``mode`` without what an NFS 4 server's ACL denies."""
     if not may_hide_more(names, os.fstat(descriptor).st_mode):
         return mode
     acl = acl_over_nfs(descriptor)
@@ -39,9 +38,9 @@ def mode_over_nfs(descriptor: int, names: Sequence[str], mode: int) -> int:
 
 
 def acl_over_nfs(descriptor: int) -> bytes | None:
-    """Return as an access ACL what the NFS 4 server says of an open file; None where it has none.
+    """Return the NFS 4 ACL of an open file as an access ACL; None if there is none.
 
-    It is one of ``of_groups``. One that may not be read gives nobody but the owner anything.
+    It is one of ``of_groups``. If it may not be read, it grants nothing to anybody but the owner.
     """
     try:
         return _translated(os.getxattr(descriptor, _NFS4_ACL))
@@ -54,7 +53,7 @@ def acl_over_nfs(descriptor: int) -> bytes | None:
 
 
 def _translated(data: bytes) -> bytes:
-    """Translate an ACL of NFS 4; one that is cut short gives nobody but the owner anything."""
+    """Translate an NFS 4 ACL; if it is truncated, grant nothing to anybody but the owner."""
     entries, place = [], 4
     try:
         for _ in range(int.from_bytes(data[:4])):
@@ -64,7 +63,7 @@ def _translated(data: bytes) -> bytes:
             place += length + -length % 4
             if place > len(data):
                 return _FOR_THE_OWNER
-            # A user and a group may have one name, as where they are numbers.
+            # A user and a group may have the same name, for instance if names are numbers.
             who = (name, name not in _SPECIAL and bool(flags & _OF_A_GROUP))
             if kind in (_ALLOW, _DENY) and not flags & _INHERIT_ONLY:
                 entries.append((who, kind, permissions))
@@ -72,7 +71,7 @@ def _translated(data: bytes) -> bytes:
         return _FOR_THE_OWNER
 
     def given(*whos: tuple[bytes, bool]) -> int:
-        """Return what those have who are all of these: the first entry for a permission decides."""
+        """Return the rights of whoever is all of these: the first entry for each right decides."""
         found = 0
         for bit, permission in _BITS:
             kinds = (kind for who, kind, bits in entries if who in whos and bits & bit)
@@ -82,6 +81,6 @@ def _translated(data: bytes) -> bytes:
     group, all_others = (b"GROUP@", False), (b"EVERYONE@", False)
     named = sorted({who for who, *_ in entries if who[0] not in _SPECIAL})
     owning = given(group, all_others)
-    for who in named:  # who may be in the owning group
+    for who in named:  # any of these may be in the owning group
         owning &= given(who, group, all_others)
     return of_groups(owning, (given(all_others), *(given(who, all_others) for who in named)))

@@ -1,8 +1,8 @@
-"""A directory of our own in one that others may be able to write, held by its descriptor.
+"""A directory of our own inside one that others may write to, held by its descriptor.
 
-They can move it at any moment, and give its name to a symlink, or to a directory of theirs or of
-anybody's. So nothing in it is ever reached by that name: it is opened once, right after it was
-made, and only what is certainly it is used, and emptied.
+They can move it at any moment, and replace it by a symlink, or by a directory of theirs or of
+anybody's. So nothing in it is ever reached by its name: it is opened once, right after it was
+created, and only what is certainly ours is used, and emptied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hostprep.system.trees import (
     remove_directory,
 )
 
-# What probe and verify make in a folder that they measure, for as long as they do.
+# Directories that probe and verify create in a folder while they measure it.
 PROBE_PREFIX, VERIFY_PREFIX = ".hostprep-probe-", ".hostprep-verify-"
 _OTHERS_WRITE = 0o022
 _EXCHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -29,14 +29,14 @@ _TRIED_NAMES = 16
 
 
 def is_own(name: str) -> bool:
-    """Whether a directory of that name holds test data: it is never part of a data set."""
+    """Whether a directory of that name holds test data; it is never part of a data set."""
     return name.startswith((PROBE_PREFIX, VERIFY_PREFIX))
 
 
 def make_own(parent_fd: int, name: str) -> int:
-    """Make the directory ``name``, for us alone, and return a descriptor of it.
+    """Create the directory ``name`` for us alone, and return a descriptor of it.
 
-    FileExistsError where the name is taken, or was given to something else before it was opened.
+    FileExistsError if the name is taken, or was given to something else before we opened it.
     """
     os.mkdir(name, 0o700, dir_fd=parent_fd)
     try:
@@ -61,10 +61,10 @@ def make_own(parent_fd: int, name: str) -> int:
 
 @contextlib.contextmanager
 def own_directory(parent: str, prefix: str) -> Iterator[int]:
-    """Make a directory in ``parent`` for the body; yield its descriptor.
+    """Create a directory in ``parent`` for the body; yield its descriptor.
 
-    It goes with all that came into it; where somebody has moved it, it stays, and is empty. OSError
-    where none can be made, or something of it cannot be removed.
+    It is removed with its contents; if somebody has moved it, it stays, but empty. OSError if it
+    cannot be created, or something in it cannot be removed.
     """
     with closing_fd(os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as parent_fd:
         name, descriptor = _make_any(parent_fd, prefix)
@@ -77,9 +77,9 @@ def own_directory(parent: str, prefix: str) -> Iterator[int]:
 
 
 def remove_left(path: str, device: int, inode: int) -> None:
-    """Remove the directory that a killed process of ours left, where it is still that one.
+    """Remove the directory that a killed process of ours left, if it is still that one.
 
-    As far as it goes: what cannot be removed stays.
+    As far as possible: what cannot be removed stays.
     """
     with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
         parent, name = os.path.split(path)
@@ -94,7 +94,7 @@ def remove_left(path: str, device: int, inode: int) -> None:
 
 
 def _make_any(parent_fd: int, prefix: str) -> tuple[str, int]:
-    """Make a directory of a name that nobody knows before; return the name and a descriptor."""
+    """Create a directory with an unpredictable name; return the name and a descriptor."""
     for _ in range(_TRIED_NAMES):
         name = prefix + os.urandom(6).hex()
         try:
@@ -105,9 +105,9 @@ def _make_any(parent_fd: int, prefix: str) -> tuple[str, int]:
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Return whether an open directory is what was just made: empty, and of our own.
+    """Return whether an open directory is the one just created: empty, and our own.
 
-    A directory of ours that somebody found elsewhere and put here is as good, if it holds nothing.
+    If somebody found another directory of ours and put it here, it is as good, if it is empty.
     """
     if names_in(descriptor):
         return False
@@ -115,13 +115,13 @@ def _is_ours(descriptor: int) -> bool:
     if status.st_uid != os.geteuid() and status.st_uid != _owner_of_ours(descriptor):
         return False
     if status.st_mode & _OTHERS_WRITE:
-        with contextlib.suppress(OSError):  # a file system without modes
+        with contextlib.suppress(OSError):  # the file system has no modes
             os.fchmod(descriptor, 0o700)
     return not names_in(descriptor)
 
 
 def _owner_of_ours(descriptor: int) -> int:
-    """Return who owns what we make there: vfat, and an export that squashes root, name another."""
+    """Return who owns what we create there: vfat, and NFS with squashed root, name another."""
     name = f"owner-{os.urandom(6).hex()}"
     file = os.open(name, NEW_FILE_FLAGS, 0o600, dir_fd=descriptor)
     try:

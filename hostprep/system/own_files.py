@@ -1,6 +1,6 @@
-"""Files of our own: written as a whole, for whoever is to read them.
+"""Files of our own: written as a whole, for those who should read them.
 
-Those of the system, which others write to as well, ``files`` replaces.
+``files`` replaces those of the system, which others write to as well.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def write_atomically(
     gid: int | None = None,
     uid: int | None = None,
 ) -> None:
-    """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
+    """Write a file of our own so that a reader, or a killed run, sees the old or the new one.
 
-    It has ``mode``, less the umask, before anything is in it; where that is meant for the group
-    ``gid``, or the user ``uid`` may read it too, only once all of it is written.
+    It has ``mode``, less the umask, before it has any content; rights for the group ``gid`` or the
+    user ``uid`` are added only when everything is written.
 
-    ``durable`` waits for the disk. What describes a tmpfs need not outlive a power cut, which its
-    data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
-    take an empty file, which a power cut may leave, for none.
+    ``durable`` waits for the disk. A description of a tmpfs need not survive a power cut, because
+    its data does not either; not waiting saves many milliseconds on a busy disk, but a reader has
+    to treat an empty file, which a power cut may leave, as none.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
 
@@ -55,15 +55,15 @@ def write_atomically(
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # which a full disk does not tell
+            error.filename = str(path)  # the error of a full disk has none
         raise
 
 
 def give_to(descriptor: int, mode: int, gid: int | None, uid: int | None) -> None:
-    """Give an open file, its owner's alone, to the group that ``mode`` is meant for, and to a user.
+    """Give rights on an open file, so far only its owner's, to a group by ``mode``, and to a user.
 
-    The user gets an ACL and never the file, which would be the user's to change then. It stays as
-    it is where that cannot be, as in a container that does not know the group, or without ACLs.
+    The user gets an ACL and not the file, which the user could then change. If that is impossible,
+    as in a container that does not know the group, or without ACLs, the file stays as it is.
     """
     group = False
     if gid is not None:
@@ -77,9 +77,10 @@ def give_to(descriptor: int, mode: int, gid: int | None, uid: int | None) -> Non
 
 
 def remove_unwritten(folder: Path) -> None:
-    """Remove what killed runs left of files that ``write_atomically`` was to write in ``folder``.
+    """Remove unfinished files that killed runs of ``write_atomically`` left in ``folder``.
 
-    The caller holds the lock that all who write there share: what is being written would go too.
+    The caller holds the lock of all who write there, because files that are just being written
+    would be removed too.
     """
     try:
         names = os.listdir(folder)

@@ -1,6 +1,6 @@
-"""The page cache: whether a file is in it, getting it out, and what share of reads it answers.
+"""The page cache: whether a file is in it, dropping it, and which share of reads it answers.
 
-By mincore(2) and posix_fadvise(2), only ever for single files: emptying the whole machine's caches
+By mincore(2) and posix_fadvise(2), always for single files: emptying the whole machine's caches
 would slow everybody on it.
 """
 
@@ -29,27 +29,26 @@ _libc.mmap.argtypes = (
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
-# A page takes some 0.2 us to be asked for: a GiB of them 60 ms.
+# A page takes some 0.2 us to look up: a GiB of them takes 60 ms.
 _PIECES, _PIECE_BYTES = 256, 4 << 20
 
 
 def open_untouched(path: str, flags: int, at: int | None = None) -> int:
-    """Open a file so that neither reading nor mapping it changes its access time, if that may be.
+    """Open a file so that reading or mapping it does not change its access time, if allowed.
 
-    ``at`` is a descriptor of the folder that the path begins at.
+    ``at`` is a descriptor of the folder that the path is relative to.
     """
     try:
         return os.open(path, flags | os.O_NOATIME, dir_fd=at)
     except PermissionError:
-        return os.open(path, flags, dir_fd=at)  # only the owner may
+        return os.open(path, flags, dir_fd=at)  # only the owner may use it
 
 
 def resident_pages(fd: int) -> tuple[int, int] | None:
     """Return how many of the file's pages are in memory, and how many it has.
 
-    Of a huge file both are of a sample: a sparse one may have a hundred million pages.
-    None where it cannot be told: to those who may not write a file, the kernel since 5.2 says that
-    all of it is in memory.
+    For a huge file both are of a sample: a sparse one may have a hundred million pages. None if it
+    is unknown: to users who may not write a file, kernels since 5.2 report all of it as in memory.
     """
     info = os.fstat(fd)
     if info.st_size == 0:
@@ -74,7 +73,7 @@ def resident_pages(fd: int) -> tuple[int, int] | None:
 
 
 def _pieces(size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield where to look at a file, and how far: all of it, or pieces at equal distances."""
+    """Yield where to look at a file, and how far: all of it, or evenly spaced pieces."""
     if size_bytes <= _PIECES * _PIECE_BYTES:
         yield 0, size_bytes
         return
@@ -83,10 +82,10 @@ def _pieces(size_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | None:
-    """Return the share of the files' pages that is in memory, None where it cannot be told.
+    """Return the share of the files' pages that is in memory, None if it is unknown.
 
-    It is the mean over the files: a huge one says no more of the others than a small one does.
-    ``at`` is a descriptor of the folder that the paths begin at.
+    It is the mean over the files, so that a huge one counts no more than a small one. ``at`` is a
+    descriptor of the folder that the paths are relative to.
     """
     shares: list[float] = []
     for path in paths:
@@ -106,13 +105,13 @@ def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | No
 
 
 def evict(path: str, *, written_out: bool = False, at: int | None = None) -> None:
-    """Take a file's clean pages out of memory, its dirty ones after writing them out.
+    """Drop a file's clean pages from memory, its dirty ones after writing them out.
 
-    ``written_out``: none is dirty. To ask for it again has the disk empty its own cache each time.
-    ``at`` is a descriptor of the folder that the path begins at.
+    ``written_out``: none is dirty. Syncing again would make the disk flush its own cache each time.
+    ``at`` is a descriptor of the folder that the path is relative to.
     """
-    # Gone meanwhile, or unreadable: the pass over the files will count it. Or a file system without
-    # such advice: the residency that is sampled later tells.
+    # If the file is gone or unreadable, the pass over the files will count it. If the file system
+    # ignores such advice, the residency that is sampled later shows it.
     with suppress(OSError), closing_fd(open_untouched(path, NAMED_FILE_FLAGS, at)) as fd:
         if not written_out:
             with suppress(OSError):  # an image (squashfs, EROFS, ISO 9660) has nothing to write
@@ -121,17 +120,17 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
 
 
 def write_out(path: str) -> None:
-    """Write out all of the file system that ``path`` is on, which is one wait for many files."""
+    """Write out the whole file system of ``path``: a single wait for many files."""
     with suppress(OSError), closing_fd(os.open(path, NAMED_FILE_FLAGS)) as fd:
-        _libc.syncfs(fd)  # where it fails, the residency that is sampled later tells
+        _libc.syncfs(fd)  # if it fails, the residency that is sampled later shows it
 
 
 def lru_hit_rate(share: float) -> float:
-    """Return the hit rate of plain LRU where ``share`` of a data set fits, shuffled every epoch.
+    """Return plain LRU's hit rate if ``share`` of a data set fits and it is shuffled every epoch.
 
-    ``x + (1 - x) ln(1 - x)``: a file read again after a random share of the others is still there
-    if those were few enough. A pinned subset would give ``x`` (DS-Analyzer's assumption). Linux is
-    between the two.
+    ``x + (1 - x) ln(1 - x)``: a file that is read again after a random share of the others is still
+    there if those were few enough. A pinned subset would give ``x`` (DS-Analyzer's assumption).
+    Linux is between the two.
     """
     if share >= 1:
         return 1.0

@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, however that ends."""
+"""Processes that end together with their parent, however that ends."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, so that kill -9 leaves nothing."""
+    """Make the kernel kill this process when its parent ends, so that kill -9 leaves nothing."""
     end_with_parent(signal.SIGKILL)
 
 
 def forks_die_with_us() -> None:
-    """Have all processes that this one forks from now on, and those that they fork, end with it.
+    """Make all processes that this one forks from now on, and their children, end with it.
 
-    Those apart that are forked in another thread than the main one: to the kernel the parent ends
-    when that thread does, and whoever has a thread start a pool of workers goes on with the pool.
+    Except those forked in another thread than the main one: for the kernel, the parent ends when
+    that thread does, and a pool of workers may outlive the thread that started it.
     """
     in_main = [True]
 
@@ -34,5 +34,5 @@ def forks_die_with_us() -> None:
 
 
 def end_with_parent(by: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent ends."""
+    """Make the kernel send this process a signal when its parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)

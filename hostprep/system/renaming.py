@@ -1,4 +1,4 @@
-"""Moving something to a name that nothing has, and two that exchange theirs: renameat2(2)."""
+"""Moving something to an unused name, and exchanging two names: renameat2(2)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 _NOREPLACE, _EXCHANGE = 1, 2
 _CURRENT_DIRECTORY = -100  # AT_FDCWD
-# File systems that do not know the flag (NFS, 9p, some FUSE) give EINVAL, other kernels ENOSYS.
+# File systems without support (NFS, 9p, some FUSE) return EINVAL, old kernels ENOSYS.
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-# A C library without it is none that Python's wheels are made for; the other way does as well.
+# No C library that Python's wheels are made for lacks it; if one does, use the other way.
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 if _renameat2 is not None:
     _renameat2.argtypes = (
@@ -27,9 +27,9 @@ if _renameat2 is not None:
 def rename_new(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
     """Move ``old`` below one directory to ``new`` below another; nothing is ever replaced.
 
-    Raises FileExistsError where something has the name, and OSError as rename(2) does. Where the
-    file system cannot do that in one step, a file goes by a hard link; and where it has none, as
-    for a directory, the look comes right before the move.
+    Raises FileExistsError if something has the name, and OSError as rename(2) does. If the file
+    system cannot do it in one step, a file is moved by a hard link; without hard links, and for a
+    directory, the name is checked right before the move.
     """
     if _renameat2 is not None:
         names = os.fsencode(old), os.fsencode(new)
@@ -42,9 +42,9 @@ def rename_new(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Give each of two names what the other has, in one step, whatever that is.
+    """Exchange what two names refer to, in one step, whatever that is.
 
-    Raises OSError as rename(2) does, and where the file system cannot do that.
+    Raises OSError as rename(2) does, and if the file system cannot do that.
     """
     if _renameat2 is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -62,7 +62,7 @@ def _rename_by_steps(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) ->
         except FileExistsError:
             raise
         except OSError:
-            pass  # no hard links there, or not of symlinks
+            pass  # the file system has no hard links, or not for symlinks
         else:
             os.unlink(old, dir_fd=src_dir_fd)
             return

@@ -1,6 +1,6 @@
-"""The data files that travel with hostprep: ``playbooks/`` and ``templates/``.
+"""The data files that are shipped with hostprep: ``playbooks/`` and ``templates/``.
 
-In a checkout they stand beside the package; in an installed wheel inside it, below ``_data/``.
+In a checkout they are next to the package; in an installed wheel inside it, below ``_data/``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def data_path(*parts: str) -> Path:
-    """Return the file or folder ``parts`` (``"templates", "stage.service.j2"``).
+    """Return the path of the file or folder ``parts`` (``"templates", "stage.service.j2"``).
 
-    Raises ``HostprepError`` where this installation does not have it.
+    Raises ``HostprepError`` if this installation does not have it.
     """
     for home in (_PACKAGE / "_data", _PACKAGE.parent):
         path = home.joinpath(*parts)

@@ -1,4 +1,4 @@
-"""The one door to other programs: argument lists, never a shell; stdin closed; bounded in time."""
+"""The only way to run other programs: argument lists, no shell, stdin closed, a time limit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hostprep.system.ending import ended_within, has_members, how_it_ended, stat
 from hostprep.system.held_signals import HeldSignals
 
 _ENDING_SECONDS = 2.0
-# For those that a command leaves to tidy up after it; what ignores us has no longer.
+# Time for a command's children to clean up after it; those that ignore us get no more.
 _TIDYING_SECONDS = 0.5
-# How often whoever listens to a command hears that it says nothing.
+# How often the listener of a silent command is called.
 _SILENT_SECONDS = 0.25
 
 _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -40,12 +40,12 @@ class Completed:
     stderr: str
 
     def line(self) -> str:
-        """Return the command as a line that one can paste into a shell."""
+        """Return the command as a line to paste into a shell."""
         return shlex.join(self.args)
 
 
 class CommandFailed(HostprepError):
-    """A command ended with another status than was expected, or not in time."""
+    """A command ended with an unexpected status, or not in time."""
 
     code = "command_failed"
 
@@ -58,9 +58,9 @@ class CommandFailed(HostprepError):
 def _clean_environment() -> dict[str, str]:
     """Return the environment for children: the C locale, so that their output can be parsed.
 
-    Without what has programs colour it, as Python from 3.13 on what it says of an error, where
-    nobody looks on. And the folders of system programs, last: cron's PATH, and that of ordinary
-    users, lacks them, where smartctl is, and what dpkg itself needs.
+    Without variables that make programs colour their output, as Python's own errors from 3.13 on,
+    because nobody looks at it. With the folders of system programs at the end of PATH, because
+    cron's and ordinary users' PATH lacks them, and with them smartctl, and what dpkg itself needs.
     """
     folders = (os.environ.get("PATH") or os.defpath).split(os.pathsep)
     folders += [folder for folder in _SYSTEM_FOLDERS if folder not in folders]
@@ -81,14 +81,14 @@ def run(
 ) -> Completed:
     """Run a command to its end and return what it left.
 
-    ``wanted_for`` completes the sentence "it is needed to ..." when the command is not installed;
-    ``package`` is the Debian package that has it. One that is there and cannot be started raises
-    ``HostprepError``. A status outside ``ok`` raises ``CommandFailed``,
-    as does running past ``timeout_seconds``; the process is killed then, unless that is None.
-    ``env`` is added to the clean environment. The command inherits the descriptors ``hands_on``.
+    ``wanted_for`` completes the sentence "it is needed to ..." if the command is not installed;
+    ``package`` is the Debian package that has it. If it exists but cannot be started,
+    ``HostprepError`` is raised. A status outside ``ok`` raises ``CommandFailed``, and so does
+    running past ``timeout_seconds`` (None: no limit), when the process is killed. ``env`` is added
+    to the clean environment. The command inherits the descriptors ``hands_on``.
     """
     argv = [os.fsdecode(arg) for arg in args]
-    held = HeldSignals()  # between its start and our try, an interruption would orphan it
+    held = HeldSignals()  # an interruption between its start and our try would orphan it
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = _begin(argv, held, wanted_for, package, env, **streams, pass_fds=hands_on)
     try:
@@ -112,9 +112,9 @@ def run_undisturbed(
 ) -> Completed:
     """Run a command that must not be stopped half-way, however long it takes.
 
-    Ctrl-C and SIGTERM are put off until it has ended; ``on_interrupt`` is called for the first.
-    Where we are killed it goes on: it has a session of its own, and writes into files. The rest is
-    as with ``run``.
+    Ctrl-C and SIGTERM are held back until it has ended; ``on_interrupt`` is called for the first.
+    If we are killed, it continues: it has a session of its own, and writes into files. Everything
+    else is as in ``run``.
     """
     argv = [os.fsdecode(arg) for arg in args]
     with _scratch() as output, _scratch() as errors:
@@ -141,7 +141,7 @@ def _begin(
     env: Mapping[str, str | None] | None,
     **how: Any,
 ) -> subprocess.Popen[bytes]:
-    """Start a command; where that fails, release ``held`` and raise ``HostprepError``."""
+    """Start a command; if that fails, release ``held`` and raise ``HostprepError``."""
     try:
         surroundings = {**_clean_environment(), **(env or {})}
         given = {name: each for name, each in surroundings.items() if each is not None}
@@ -154,8 +154,8 @@ def _begin(
 
 
 def _scratch() -> IO[bytes]:
-    """Return an empty file without a name, in memory where no temporary folder can be written."""
-    import tempfile  # with `random`, which most commands have no use for: 1.2 ms
+    """Return an empty file without a name, in memory if there is no writable temporary folder."""
+    import tempfile  # imports `random`, which most commands do not need: 1.2 ms
 
     try:
         return tempfile.TemporaryFile()
@@ -164,10 +164,10 @@ def _scratch() -> IO[bytes]:
 
 
 def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None) -> HostprepError:
-    """Return what to say of a command that is not there, or is there and cannot be started."""
+    """Return the error for a command that does not exist, or exists but cannot be started."""
     if isinstance(error, FileNotFoundError):
         return MissingTool(tool, wanted_for=wanted_for, package=package)
-    # The kernel names no file, and the PATH may have several of the name.
+    # The kernel does not name the file, and the PATH may have several of that name.
     path = os.get_exec_path(_clean_environment())
     places = [os.path.join(folder, tool) for folder in path]
     file = next((place for place in places if os.path.isfile(place)), tool)
@@ -193,7 +193,7 @@ def _checked(completed: Completed, ok: Sequence[int]) -> Completed:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command, and leave it where it is stuck in the kernel: on a share that is dead."""
+    """Kill a command, and abandon it if it is stuck in the kernel, for instance on a dead share."""
     process.kill()
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
@@ -201,11 +201,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(2)
     except subprocess.TimeoutExpired:
-        pass  # it goes when the share answers
+        pass  # it ends when the share answers
 
 
 class Running:
-    """A command that runs beside us and talks while it does; made by ``start``."""
+    """A command that runs in parallel and whose output is read meanwhile; made by ``start``."""
 
     def __init__(self, process: subprocess.Popen[bytes], argv: Sequence[str], errors: IO[bytes]):
         self._process = process
@@ -214,10 +214,10 @@ class Running:
         self._output: list[bytes] = []
 
     def chunks(self, *, timeout_seconds: float) -> Iterator[bytes]:
-        """Yield the output as it comes, and ``b""`` several times a second without any.
+        """Yield the output as it comes, and ``b""`` several times a second if there is none.
 
-        Ends when the command has closed its output. Raises ``CommandFailed`` where that takes
-        longer than ``timeout_seconds``.
+        Ends when the command has closed its output. Raises ``CommandFailed`` if that takes longer
+        than ``timeout_seconds``.
         """
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -238,7 +238,7 @@ class Running:
                 yield chunk
 
     def wait(self, *, timeout_seconds: float = 5) -> Completed:
-        """Wait for the end and return what the command left, whatever its exit status."""
+        """Wait for its end and return what the command left, whatever its exit status."""
         if not ended_within(self._process.pid, timeout_seconds):
             raise CommandFailed(self.completed(), "closed its output and did not end")
         return self.completed()
@@ -263,16 +263,16 @@ def start(
     package: str | None = None,
     env: Mapping[str, str | None] | None = None,
 ) -> Iterator[Running]:
-    """Run a command beside the body; whatever ends the body ends the command and its children.
+    """Run a command in parallel to the body; whatever ends the body ends it and its children.
 
-    ``env`` is added to the clean environment; what is None there is taken from it.
+    ``env`` is added to the clean environment; variables that are None there are removed from it.
 
-    The command has a process group of its own, so that Ctrl-C reaches it through us alone: it is
-    asked to stop, and killed where it does not within two seconds.
+    The command has a process group of its own, so that Ctrl-C reaches it through us only: it is
+    asked to stop, and killed if it does not within two seconds.
     """
     argv = [os.fsdecode(arg) for arg in args]
     with _scratch() as errors:
-        held = HeldSignals()  # between its start and our try, an interruption would orphan it
+        held = HeldSignals()  # an interruption between its start and our try would orphan it
         streams = {"stdout": subprocess.PIPE, "stderr": errors}
         process = _begin(argv, held, wanted_for, package, env, **streams, start_new_session=True)
         try:
@@ -285,11 +285,11 @@ def start(
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     process.stdout.close()
-    # Until it is waited for, its number cannot go to another process: only then may we kill. Where
-    # it has ended by itself, programs that it started may not have.
+    # Its number cannot go to another process until it is reaped, so only until then may we kill. If
+    # it has ended by itself, programs that it started may still be running.
     os.killpg(process.pid, signal.SIGTERM)
     ended_within(process.pid, _ENDING_SECONDS)
-    # Python's resource tracker takes semaphores away when all who used them are gone.
+    # Python's resource tracker removes semaphores once all their users are gone.
     deadline = time.monotonic() + _TIDYING_SECONDS
     while has_members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -297,7 +297,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(2)
     except subprocess.TimeoutExpired:
-        pass  # stuck in the kernel on a dead device; it goes when the device answers
+        pass  # stuck in the kernel on a dead device; it ends when the device answers
 
 
 def _text(output: bytes | str | None) -> str:

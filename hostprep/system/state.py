@@ -1,4 +1,4 @@
-"""Where hostprep remembers: what must outlive a reboot, and what must not."""
+"""Where hostprep keeps its records: those that must survive a reboot, and those that must not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hostprep.system.kept import this_host
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
-# Who owns what squashed users make on NFS, unless the export says otherwise.
+# The owner of squashed users' files on NFS, unless the export says otherwise.
 _NOBODY = 65534
 
 
 def squashed_hint(uid: int) -> str:
-    """Return what to add to a hint about what is ``uid``'s: on a server it may be one's own."""
+    """Return a hint's addition about files of ``uid``: on a server they may be one's own."""
     if uid != _NOBODY:
         return ""
     return (
@@ -31,10 +31,10 @@ def squashed_hint(uid: int) -> str:
 
 
 def chosen_path(variable: str) -> Path | None:
-    """Return the path that an environment variable names; None where it is not set.
+    """Return the path that an environment variable names; None if it is not set.
 
-    Raises ``UsageError`` for a relative one: the next run may begin in another directory, and would
-    find nothing of what this one did.
+    Raises ``UsageError`` for a relative one, because the next run may begin in another directory,
+    and would not find anything of this one.
     """
     chosen = os.environ.get(variable)
     if not chosen:
@@ -56,20 +56,20 @@ def chosen_path(variable: str) -> Path | None:
 
 
 def moved(variable: str) -> Path | None:
-    """Return the directory that an environment variable names; None where it is not set.
+    """Return the directory that an environment variable names; None if it is not set.
 
-    Raises ``UsageError`` for what can be none, such as a file: it would be taken for an empty one,
-    and the answer be that hostprep has nothing on this machine. So it does for a relative path.
+    Raises ``UsageError`` for a relative path, and for something that cannot be a directory, such as
+    a file: it would count as empty, and the answer would be that hostprep has nothing here.
     """
     path = chosen_path(variable)
     if path is None:
         return None
     try:
         possible = stat.S_ISDIR(os.stat(path).st_mode)
-    except NotADirectoryError:  # a file stands above it
+    except NotADirectoryError:  # a file is in the way above it
         possible = False
     except OSError:
-        return path  # it is made where it is needed; or whoever needs it tells of the reason
+        return path  # it is created when needed; or whoever needs it reports the reason
     if not possible:
         raise UsageError(
             f"{variable} names {path}, which is no directory; nothing was done.",
@@ -81,12 +81,12 @@ def moved(variable: str) -> Path | None:
 def state_dir() -> Path:
     """Return the directory for manifests, volume records and probe results.
 
-    ``HOSTPREP_STATE_DIR`` moves it. Ordinary users, who cannot write ``/var/lib``, have their own
-    under ``$XDG_STATE_HOME`` (``~/.local/state``).
+    ``HOSTPREP_STATE_DIR`` moves it. Ordinary users, who cannot write to ``/var/lib``, have their
+    own under ``$XDG_STATE_HOME`` (``~/.local/state``).
 
-    Raises ``Refused`` where root would have one in which somebody else can put records. Ordinary
-    users may look at those of another, as of an account that stages for all; what they change is
-    changed under a lock, which asks (``check_own_records``).
+    Raises ``Refused`` if root would use one in which somebody else can put records. Ordinary users
+    may look at another user's, for instance that of an account that stages for all; changes are
+    made under a lock, which checks it (``check_own_records``).
     """
     if chosen := moved("HOSTPREP_STATE_DIR"):
         if os.geteuid() == 0:
@@ -94,33 +94,33 @@ def state_dir() -> Path:
         return chosen
     if os.geteuid() == 0:
         return SYSTEM_STATE_DIR
-    # By the XDG specification one that is not absolute is to be ignored.
+    # According to the XDG specification, ignore a path that is not absolute.
     home = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(home):
         home = os.path.expanduser("~/.local/state")
     if not os.path.isabs(home):
-        # No HOME, and no account that has one, as of a container's user: with `~` as it is, each
-        # current directory would get records of its own, in a folder that few dare to remove.
+        # There is no HOME, and no account with one, for instance for a container's user: an
+        # unexpanded `~` would put records into a folder of that name in every current directory.
         home = "/.local/state"
     return Path(home) / "hostprep"
 
 
 def host_state_dir() -> Path | None:
-    """Return the directory in a user's records for what is true of this machine alone.
+    """Return the directory in a user's records for what is true of this machine only.
 
-    Several machines may share a home. None where the records are one machine's: root's, or moved,
-    but for those to a user's own, as by ``sudo`` with a variable.
+    Several machines may share a home. None if the records are a single machine's: root's, or moved,
+    except to a user's own, as by ``sudo`` with a variable.
     """
     here = state_dir() / f"on-{this_host().replace('/', '-')}"
     alone = os.geteuid() == 0 or os.environ.get("HOSTPREP_STATE_DIR")
-    return None if alone and not os.path.isdir(here) else here  # who may not look is told later
+    return None if alone and not os.path.isdir(here) else here  # closed ones are told later
 
 
 def check_own_records() -> None:
-    """Raise ``Refused`` where the records are in a moved directory that others can write to.
+    """Raise ``Refused`` if the records are in a moved directory that others can write to.
 
-    They say what is removed and replaced, and which packages other hosts are given. Raises
-    ``UsageError`` where they, or their locks, have a path that can be none.
+    Records decide what is removed and replaced, and which packages other hosts get. Raises
+    ``UsageError`` if they, or their locks, have an impossible path.
     """
     run_dir()
     if chosen := moved("HOSTPREP_STATE_DIR"):
@@ -128,12 +128,12 @@ def check_own_records() -> None:
 
 
 def _check_writers(directory: Path, named: str) -> None:
-    # A name in /tmp that can be guessed may have been taken by anybody.
+    # Anybody may have taken a predictable name in /tmp.
     trusted = trusted_users()
     try:
         link, status = os.lstat(directory), os.stat(directory)
     except OSError:
-        return  # it is made where it is needed; or whoever needs it tells of the reason
+        return  # it is created when needed; or whoever needs it reports the reason
     place = shlex.quote(str(directory))
     cure = f"or look at whose records are in it, then chmod go-w {place}"
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in trusted:
@@ -143,12 +143,12 @@ def _check_writers(directory: Path, named: str) -> None:
         cure = f"or run it as that user{squashed_hint(status.st_uid)}"
     elif status.st_mode & stat.S_IWOTH:
         who = "is writable by everybody"
-        if status.st_mode & stat.S_ISVTX:  # as /tmp is, which must stay so
+        if status.st_mode & stat.S_ISVTX:  # like /tmp, which must stay that way
             cure = f"one below it will do: {place.rstrip('/')}/hostprep"
     elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and has_acl(directory):
-        who = "has an ACL that lets others write (getfacl shows whom)"  # its mask are these bits
+        who = "has an ACL that lets others write (getfacl shows whom)"  # the bits are its mask
     elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and status.st_gid != 0:
-        # An ordinary user's files are writable by the user's own group, where the umask is 002.
+        # With a umask of 002, the user's own group may write an ordinary user's files.
         who = f"is writable by the group {status.st_gid}"
     else:
         return
@@ -162,9 +162,9 @@ def _check_writers(directory: Path, named: str) -> None:
 def run_dir() -> Path:
     """Return the directory for locks; ``HOSTPREP_RUN_DIR`` moves it.
 
-    Ordinary users have them beside their records: whoever shares those shares the locks. Not in
-    ``$XDG_RUNTIME_DIR``, which a cron job is not told of, a batch job inherits from another host,
-    and a logout removes: two runs that do not see each other's lock would stage into one place.
+    Ordinary users have them next to their records, so that whoever shares those shares the locks.
+    Not in ``$XDG_RUNTIME_DIR``, which cron jobs do not have, a batch job inherits from another
+    host, and a logout removes: two runs that do not see each other's lock would stage to one place.
     """
     if chosen := moved("HOSTPREP_RUN_DIR"):
         return chosen
@@ -172,7 +172,7 @@ def run_dir() -> Path:
 
 
 def cannot_remember(directory: Path, why: str) -> Refused:
-    """Return the refusal where nothing can be written down in ``directory``, and ``why``."""
+    """Return the refusal if nothing can be recorded in ``directory``, and ``why``."""
     return Refused(
         f"hostprep could not remember what it does in {directory}: {why}; nothing was changed.",
         "mend that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
@@ -180,7 +180,7 @@ def cannot_remember(directory: Path, why: str) -> Refused:
 
 
 def cannot_lock(directory: Path, why: str) -> Refused:
-    """Return the refusal where no lock can be made in ``directory``, and ``why``."""
+    """Return the refusal if no lock can be made in ``directory``, and ``why``."""
     return Refused(
         f"hostprep could not lock what it works on in {directory}: {why}; nothing was changed.",
         "mend that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
@@ -195,12 +195,12 @@ def readable_run_dirs() -> tuple[Path, ...]:
 
 
 def boot_dir() -> Path:
-    """Return the directory for what is true of this boot alone; ``HOSTPREP_RUN_DIR`` moves it too.
+    """Return the directory for what is true of this boot only; ``HOSTPREP_RUN_DIR`` moves it too.
 
-    A directory that was moved may outlive the boot, so what lies in it names the boot it is of.
+    A moved directory may survive the boot, so files in it say which boot they are from.
 
-    Raises ``Refused`` where root would have one in which somebody else can put things. Around it
-    everybody may write, as in ``/run/lock``.
+    Raises ``Refused`` if root would use one in which somebody else can put things. The directory
+    around it may be writable for everybody, such as ``/run/lock``.
     """
     if chosen := moved("HOSTPREP_RUN_DIR"):
         boot = chosen / "boot"
@@ -213,14 +213,14 @@ def boot_dir() -> Path:
 def readable_state_dirs() -> tuple[Path, ...]:
     """Return the state directories that ``status`` shows: one's own, and the machine's.
 
-    One's own are two where several machines may share them, see ``host_state_dir``.
+    One's own are two if several machines may share them, see ``host_state_dir``.
 
-    The machine's is looked at by ordinary users who moved their own too, as in a batch job without
-    a home: what root staged is there for them as well. Root who moved it moved the machine's.
+    Ordinary users who moved theirs, as in a batch job without a home, look at the machine's too,
+    because what root staged is there for them as well. If root moved it, that is the machine's.
 
-    Raises ``HostprepError`` for one that may not be looked into, as below the HOME of somebody else
-    (``sudo -E``): it may say what is on this machine, so "nothing" would be invented. A moved one
-    is the way out of that, so beside it a machine's that is closed is passed over.
+    Raises ``HostprepError`` for one that may not be read, for instance below somebody else's HOME
+    (``sudo -E``): it may say what is on this machine, so the answer "nothing" would be invented. A
+    moved one is the way out of that, so next to it a closed directory of the machine is ignored.
     """
     own = state_dir()
     here = host_state_dir()
@@ -232,7 +232,7 @@ def readable_state_dirs() -> tuple[Path, ...]:
         try:
             os.scandir(directory).close()
         except (FileNotFoundError, NotADirectoryError):
-            pass  # nothing was ever remembered there
+            pass  # nothing was ever recorded there
         except OSError as error:
             if directory != own and os.environ.get("HOSTPREP_STATE_DIR"):
                 continue
@@ -242,9 +242,9 @@ def readable_state_dirs() -> tuple[Path, ...]:
 
 
 def remembered(folder: str) -> Iterator[Path]:
-    """Yield what is in ``folder`` of each state directory, by name.
+    """Yield the contents of ``folder`` in each state directory, by name.
 
-    Raises ``HostprepError`` where it cannot be listed, for the same reason; a glob would be empty.
+    Raises ``HostprepError`` if it cannot be listed, for the same reason; a glob would be empty.
     """
     for state in readable_state_dirs():
         try:
@@ -258,7 +258,7 @@ def remembered(folder: str) -> Iterator[Path]:
 
 def _unreadable(directory: Path, error: OSError) -> HostprepError:
     another = "; or name another directory for records of your own: HOSTPREP_STATE_DIR=DIR"
-    if error.errno in LIMIT_HINTS:  # it is not the directory's fault
+    if error.errno in LIMIT_HINTS:  # this is not the directory's fault
         hint = LIMIT_HINTS[error.errno]
     elif error.errno in (errno.EACCES, errno.EPERM):
         hint = f"run it as the user whose records they are{another}"

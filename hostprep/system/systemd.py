@@ -1,4 +1,4 @@
-"""systemd, where it runs: its units, reloading it, and what it would make of an fstab."""
+"""systemd, if it runs: its units, reloading it, and what it would make of an fstab."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GENERATORS = (
 
 
 class NotReloaded(HostprepError):
-    """What systemd reads was written, and systemd did not read it again."""
+    """A file that systemd reads was written, but systemd has not read it again."""
 
     code = "not_reloaded"
 
@@ -31,8 +31,8 @@ class NotReloaded(HostprepError):
 class GeneratedUnits:
     """What systemd-fstab-generator(8) wrote.
 
-    ``units`` are (name, text) pairs of unit files, ``required`` the names of those without which
-    ``local-fs.target`` fails.
+    ``units`` are (name, text) pairs of unit files, ``required`` the names of those whose failure
+    makes ``local-fs.target`` fail.
     """
 
     returncode: int
@@ -42,7 +42,7 @@ class GeneratedUnits:
 
 
 def systemd_runs(root: Path = Path("/")) -> bool:
-    """Return whether systemd is the init of this host, as sd_booted(3) tells it."""
+    """Return whether systemd is the init of this host, as sd_booted(3) does."""
     return (root / "run/systemd/system").is_dir()
 
 
@@ -52,7 +52,7 @@ def unit_dir() -> Path:
 
 
 def escape_name(text: str) -> str:
-    """Return ``text`` as a part of a unit's name, as systemd-escape(1) does."""
+    """Return ``text`` escaped as a part of a unit's name, like systemd-escape(1)."""
     escaped = []
     for index, byte in enumerate(os.fsencode(text)):
         plain = byte in _UNIT_CHARS and not (index == 0 and byte == ord("."))
@@ -61,7 +61,7 @@ def escape_name(text: str) -> str:
 
 
 def unescape_name(escaped: str) -> str:
-    """Return what ``escape_name`` made ``escaped`` of."""
+    """Undo ``escape_name``."""
     plain = re.sub(
         rb"\\x([0-9a-f]{2})|-",
         lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"/",
@@ -76,9 +76,9 @@ def mount_unit(path: str) -> str:
 
 
 def own_mount_unit(path: str, directory: Path | None = None) -> Path | None:
-    """Return the admin's own unit for the mount point ``path``, None where there is none.
+    """Return the admin's own unit for the mount point ``path``, None if there is none.
 
-    Such a file, a mask included, counts at boot in place of the line in fstab. ``directory`` of
+    Such a file, even a mask, takes precedence over the line in fstab at boot. A ``directory`` of
     None is that of this host's units.
     """
     unit = (directory or unit_dir()) / mount_unit(path)
@@ -86,9 +86,9 @@ def own_mount_unit(path: str, directory: Path | None = None) -> Path | None:
 
 
 def show_unit(name: str, properties: Sequence[str]) -> dict[str, str]:
-    """Return properties of a unit by their names, as ``systemctl show`` tells any user.
+    """Return properties of a unit by their names, from ``systemctl show``, which any user may call.
 
-    Empty where systemd does not answer.
+    Empty if systemd does not answer.
     """
     try:
         done = run(
@@ -104,9 +104,9 @@ def show_unit(name: str, properties: Sequence[str]) -> dict[str, str]:
 
 
 def start_unit(name: str) -> None:
-    """Start a unit, also one that failed, and wait until it has done so; that may take hours.
+    """Start a unit, even one that failed, and wait until it has finished; that may take hours.
 
-    Raises ``HostprepError`` where it fails.
+    Raises ``HostprepError`` if it fails.
     """
     try:
         run(
@@ -123,9 +123,9 @@ def start_unit(name: str) -> None:
 
 
 def stop_unit(name: str) -> None:
-    """Stop a unit, and have systemd forget that it failed, if it did.
+    """Stop a unit, and make systemd forget that it failed, if it did.
 
-    Raises ``HostprepError`` where systemd cannot stop it.
+    Raises ``HostprepError`` if systemd cannot stop it.
     """
     run(["systemctl", "stop", "--", name], wanted_for="stop a service", timeout_seconds=120)
     # Status 1: there was nothing to forget.
@@ -133,9 +133,9 @@ def stop_unit(name: str) -> None:
 
 
 def daemon_reload(written: str = "fstab") -> None:
-    """Let systemd read fstab and its units again; ``written`` is what was changed of them.
+    """Make systemd read fstab and its units again; ``written`` says which of them was changed.
 
-    Raises ``NotReloaded`` where it does not.
+    Raises ``NotReloaded`` if it does not.
     """
     try:
         run(
@@ -152,7 +152,7 @@ def daemon_reload(written: str = "fstab") -> None:
 
 
 def fstab_generator() -> Path | None:
-    """Return systemd's fstab generator, None where it is not installed."""
+    """Return systemd's fstab generator, None if it is not installed."""
     return next((path for path in _GENERATORS if path.is_file()), None)
 
 
@@ -161,8 +161,8 @@ def generate_mount_units(
 ) -> GeneratedUnits:
     """Run the generator on the file ``fstab``; it writes below ``into``, a new empty directory.
 
-    ``SYSTEMD_FSTAB`` is honoured by systemd 246 and later; earlier ones read /etc/fstab, which the
-    ``SourcePath=`` of the units tells.
+    systemd 246 and later honour ``SYSTEMD_FSTAB``; earlier ones read /etc/fstab, which shows in the
+    ``SourcePath=`` of the units.
     """
     done = run(
         [generator, into, into, into],

@@ -1,4 +1,4 @@
-"""Temporary files; that there is no place for one is the host's fault, and told as such."""
+"""Temporary files; if there is no place for one, the error says that the host is at fault."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from contextlib import contextmanager, suppress
 from hostprep.errors import HostprepError
 from hostprep.system.trees import DIRECTORY_FLAGS
 
-_PREFIX = "hostprep-m-"  # short, for sockets lie below it, and the path to one has 107 bytes
+_PREFIX = "hostprep-m-"  # short, because paths of sockets below it have at most 107 bytes
 
 
 @contextmanager
 def temporary_text(text: str) -> Iterator[str]:
-    """Write ``text``, which is ASCII, to a file of its own for the body; yield its path.
+    """Write ``text``, which must be ASCII, to a temporary file for the body; yield its path.
 
-    Raises ``HostprepError`` where there can be none, or no room for all of it.
+    Raises ``HostprepError`` if none can be created, or there is no room for all of it.
     """
     try:
-        # Unbuffered: what had no room is not tried once more when the file is closed.
+        # Unbuffered, so that closing the file does not try again to write what had no room.
         file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below, whatever is raised
             prefix="hostprep-", buffering=0
         )
@@ -41,10 +41,10 @@ def temporary_text(text: str) -> Iterator[str]:
 
 @contextmanager
 def temporary_folder() -> Iterator[str | None]:
-    """Make a folder for the body, and remove it with all that came into it.
+    """Create a folder for the body, and remove it with all its contents.
 
-    Folders that killed runs left are removed too: nobody holds the lock on them. Yields the path of
-    the new one, None where there can be none.
+    Folders that killed runs left, whose lock nobody holds, are removed too. Yields the path of the
+    new one, None if it cannot be created.
     """
     _remove_left()
     try:
@@ -53,13 +53,13 @@ def temporary_folder() -> Iterator[str | None]:
         yield None
         return
     with folder as path, _held(path) as held:
-        # Where we could not hold it in time, another run may have taken it for one that was left.
+        # If we did not get the lock in time, another run may have taken the folder for a leftover.
         yield path if held and os.path.isdir(path) else None
 
 
 @contextmanager
 def _held(path: str) -> Iterator[bool]:
-    """Hold the lock on a folder, of which others hear whether it is in use; yield whether we do."""
+    """Hold the lock on a folder, by which others see that it is in use; yield whether we do."""
     try:
         descriptor = os.open(path, DIRECTORY_FLAGS)
     except OSError:

@@ -1,8 +1,8 @@
 """Directories below a root, opened by descriptor, one part of the path at a time; and their files.
 
-Nothing is followed: where a directory was replaced by a symlink, opening it fails with ELOOP or
-ENOTDIR instead of leading out of the tree. That is what makes it safe for root to work in trees
-that other people can write.
+Links are never followed: if a directory was replaced by a symlink, opening it fails with ELOOP or
+ENOTDIR instead of leading out of the tree. This makes it safe for root to work in trees that other
+people can write to.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.limits import open_files
 
-# Directories that a cache keeps open, where nothing says otherwise, and what it can do with.
+# How many directories a cache keeps open by default, and the minimum with which it works.
 MOST_OPEN = 64
 LEAST_OPEN = 2
-# Under a small limit: up to four caches are in use at once, beside roots, pipes, locks and records.
+# For a low limit: up to four caches are in use at once, besides roots, pipes, locks and records.
 _CACHES = 4
 _BESIDE = 40
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Non-blocking: the open of a fifo that took a file's place would wait for a writer for ever.
+# Non-blocking, because opening a fifo that took a file's place would wait for a writer for ever.
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # For files that users name, or may have put there: links are followed, and a terminal does not
 # become our controlling one.
@@ -32,13 +32,13 @@ NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 class DirCache:
-    """Descriptors of the directories last used below ``root_fd``, closed when they age.
+    """Descriptors of the most recently used directories below ``root_fd``; older ones are closed.
 
-    With ``create``, for trees of ours, whose modes are set last, missing directories are made with
-    mode 0700, and those that are closed to their owner are opened. In a ``fresh`` tree they are
-    taken to be missing and made without a look; one that an earlier run left loses its setgid bit.
-    Not for sharing between threads. The root's descriptor stays the caller's. ``limit`` is how many
-    are kept open: by default ``MOST_OPEN``, or fewer where few open files are allowed
+    With ``create``, for trees of ours, whose modes are set last, missing directories are created
+    with mode 0700, and those that are closed to their owner are opened. In a ``fresh`` tree they
+    are assumed to be missing and created at once; one that an earlier run left loses its setgid
+    bit. Not to be shared between threads. The root's descriptor remains the caller's. ``limit`` is
+    how many are kept open: by default ``MOST_OPEN``, or fewer if few open files are allowed
     (``ulimit -n``).
     """
 
@@ -70,7 +70,7 @@ class DirCache:
         if found is not None:
             self._open.move_to_end(path)
             return found
-        # The nearest ancestor that is open, then down from there.
+        # Start from the nearest ancestor that is open.
         missing = [path]
         ancestor = path.rpartition("/")[0]
         while ancestor and ancestor not in self._open:
@@ -85,7 +85,7 @@ class DirCache:
         return descriptor
 
     def close(self) -> None:
-        """Close all descriptors but the root's."""
+        """Close all descriptors except the root's."""
         while self._open:
             os.close(self._open.popitem()[1])
 
@@ -110,7 +110,7 @@ class DirCache:
 
 
 def _make_directory(parent_fd: int, name: str) -> bool:
-    """Make a directory and return True, or False where another worker was faster."""
+    """Create a directory and return True, or False if another worker was faster."""
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=writable(parent_fd))
         return True
@@ -118,10 +118,10 @@ def _make_directory(parent_fd: int, name: str) -> bool:
 
 
 def without_setgid(directory_fd: int) -> int:
-    """Take the setgid bit from an open directory: what is made in it is to be of our group."""
+    """Remove the setgid bit of an open directory, so that files created in it get our group."""
     mode = stat.S_IMODE(os.fstat(directory_fd).st_mode)
     if mode & stat.S_ISGID:
-        with suppress(OSError):  # of a file system that shows the bit for all, and keeps it
+        with suppress(OSError):  # the file system shows the bit on everything, and keeps it
             os.fchmod(directory_fd, mode & ~stat.S_ISGID)
     return directory_fd
 
@@ -131,7 +131,7 @@ def _keep_open() -> int:
 
 
 def writable(directory_fd: int) -> int:
-    """Let an ordinary user write a directory of theirs that is closed to its owner.
+    """Let ordinary users write to a directory of theirs that is closed to its owner.
 
     For directories of ours alone, whose modes are set again once the work in them is done.
     """
@@ -143,7 +143,7 @@ def writable(directory_fd: int) -> int:
 
 
 def _open_to_owner(parent_fd: int, name: str) -> None:
-    """Let an ordinary user into a directory of theirs that was staged without a mode for them."""
+    """Let ordinary users into a directory of theirs that was staged without a mode for them."""
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with closing_fd(os.open(name, flags, dir_fd=parent_fd)) as descriptor:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
@@ -156,29 +156,29 @@ def join(directory: str, name: str) -> str:
 
 
 def above(path: str) -> Iterator[str]:
-    """Yield the directories in which ``path`` lies, the nearest first, without the root."""
+    """Yield the parent directories of ``path``, the nearest first, without the root."""
     while path := path.rpartition("/")[0]:
         yield path
 
 
 def rewind(descriptor: int) -> None:
-    """Begin at the first entry: a listing of an open directory goes on where the last one ended.
+    """Go to the first entry: listing an open directory continues where the last one ended.
 
-    Without it Btrfs shows only what was there when the directory was opened.
+    Without this, Btrfs only shows what was there when the directory was opened.
     """
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 @contextmanager
 def opened_anew(descriptor: int) -> Iterator[int]:
-    """Open an open directory once more, to list it as it is now.
+    """Open an open directory once more, to list its present contents.
 
-    A second listing by one descriptor is none on some file systems (sshfs); and where several
-    processes have inherited a descriptor it has one position for all of them.
+    On some file systems (sshfs) a descriptor can be listed only once; and if several processes have
+    inherited a descriptor, they share its position.
     """
     try:
         own = os.open(".", DIRECTORY_FLAGS, dir_fd=descriptor)
-    except PermissionError:  # it was closed to its owner since
+    except PermissionError:  # it has been closed to its owner since
         own = os.dup(descriptor)
         rewind(own)
     with closing_fd(own):
@@ -186,16 +186,16 @@ def opened_anew(descriptor: int) -> Iterator[int]:
 
 
 def names_in(descriptor: int) -> list[str]:
-    """Return the names in an open directory as it is now."""
+    """Return the present names in an open directory."""
     with opened_anew(descriptor) as own:
         return os.listdir(own)
 
 
 def remove_tree(parent_fd: int, name: str) -> None:
-    """Remove ``name`` below ``parent_fd`` with all it holds, however deep, following nothing.
+    """Remove ``name`` below ``parent_fd`` with all its contents, however deep, following nothing.
 
-    For what hostprep made for itself alone, in a directory that nobody else can write. What is
-    already gone is fine.
+    For what hostprep created for itself alone, in a directory that nobody else can write to. What
+    is already gone is fine.
     """
     try:
         root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
@@ -207,9 +207,9 @@ def remove_tree(parent_fd: int, name: str) -> None:
 
 
 def empty_tree(root_fd: int, *, last: str = "") -> None:
-    """Remove all that an open directory holds, however deep, following nothing.
+    """Remove all the contents of an open directory, however deep, following nothing.
 
-    For a tree that hostprep made for itself alone. The file ``last`` goes when all else is gone.
+    For a tree that hostprep created for itself alone. The file ``last`` is removed last.
     """
     with DirCache(root_fd, create=True) as tree:
         pending, directories = [""], []
@@ -237,9 +237,9 @@ def empty_tree(root_fd: int, *, last: str = "") -> None:
 
 
 def _keep_to_ourselves(descriptor: int) -> None:
-    """Let us into a directory that was given a mode which keeps its owner out, and nobody else.
+    """Let us, and nobody else, into a directory whose mode keeps its owner out.
 
-    A file system without modes (some FUSE) may refuse that, and needs it not.
+    A file system without modes (some FUSE) may refuse that, but does not need it.
     """
     mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
     if mode != 0o700:
@@ -253,8 +253,8 @@ def _keep_to_ourselves(descriptor: int) -> None:
 def remove_directory(parent_fd: int, name: str, descriptor: int) -> bool:
     """Remove the empty directory that is open as ``descriptor``; return whether it is gone.
 
-    Who may write the parent can have moved it and given its name to another: that is left alone.
-    What they exchange in the instant after the look is removed only if it is empty too.
+    Whoever may write to the parent can have moved it and given its name to another: that is left
+    alone. What they exchange in the instant after the check is removed only if it is empty too.
     """
     status = os.fstat(descriptor)
     try:

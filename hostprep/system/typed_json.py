@@ -1,4 +1,4 @@
-"""Dataclasses out of the JSON that another process made of them."""
+"""Dataclasses restored from the JSON that another process made of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Record = TypeVar("Record")
 
 
 def from_json(kind: type[Record], value: Any) -> Record:
-    """Return ``value``, as ``dataclasses.asdict`` and JSON made it, as a ``kind`` again.
+    """Return ``value``, made by ``dataclasses.asdict`` and JSON, as a ``kind`` again.
 
-    A field that it lacks has its default: what an earlier version kept may have fewer. KeyError
-    where it has none.
+    A missing field gets its default: records of earlier versions may have fewer. KeyError if it has
+    none.
     """
     made: Record = _typed(kind, value)
     return made

@@ -9,12 +9,12 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.system.systemd import SYSTEM_UNIT_DIR
 
-# Drop-ins lie in these beside a unit in the system's directory, and the first wins where two have
-# one name (systemd.unit(5)).
+# A unit in the system's directory can have drop-ins in these too; if two have the same name, the
+# first one wins (systemd.unit(5)).
 _OTHERS = tuple(
     Path(each, "systemd/system") for each in ("/run", "/usr/local/lib", "/usr/lib", "/lib")
 )
-# What may stand before a program's path, see systemd.service(5).
+# Possible prefixes of a program's path, see systemd.service(5).
 _PREFIXES = "@-:+!|"
 
 
@@ -32,7 +32,7 @@ class UnitSetting:
 class UnitCommand:
     """A command of a service as text and as words, and the drop-in that has it, None for the unit.
 
-    There are no words where the text is not understood.
+    There are no words if the text cannot be parsed.
     """
 
     text: str
@@ -41,7 +41,7 @@ class UnitCommand:
 
 
 def unit_commands(unit: Path) -> tuple[tuple[UnitCommand, ...], Path | None]:
-    """Return what starts with the service, and the last drop-in that took away what it had before.
+    """Return the service's start commands, and the last drop-in that cleared earlier ones.
 
     Changes nothing.
     """
@@ -60,7 +60,7 @@ def unit_commands(unit: Path) -> tuple[tuple[UnitCommand, ...], Path | None]:
 def unit_settings(unit: Path) -> Iterator[UnitSetting]:
     """Yield the settings of a unit and of its drop-ins in the order in which systemd reads them.
 
-    A file that cannot be read is passed by.
+    A file that cannot be read is skipped.
     """
     for file in unit_files(unit):
         for section, name, value in _settings(file):
@@ -75,19 +75,19 @@ def unit_files(unit: Path) -> tuple[Path, ...]:
 def _words(value: str) -> tuple[str, ...]:
     try:
         split = shlex.split(value.lstrip(_PREFIXES))
-    except ValueError:  # systemd's quotes are not a shell's in all
+    except ValueError:  # systemd's quoting is not quite a shell's
         return ()
     words = [word.replace("%%", "%") for word in split]
-    # Variables are put in from the second on, see ``boot_template.argument``.
+    # Variables are expanded from the second word on, see ``boot_template.argument``.
     return tuple(words[:1] + [word.replace("$$", "$") for word in words[1:]])
 
 
 def _drop_ins(unit: Path) -> list[Path]:
-    """Return the drop-ins of a unit in their order: by name, whichever folder they lie in.
+    """Return the drop-ins of a unit in their order: by name, whichever folder they are in.
 
     Those for all services whose names begin alike count as well (``hostprep-.service.d``), and
-    last those for all services. Where several have one name, that of the first folder counts, and
-    there the most specific one.
+    last those for all services. If several have the same name, the one in the first folder counts,
+    and there the most specific one.
     """
     stem, suffix = unit.name.removesuffix(unit.suffix), unit.suffix
     parts = stem.split("-")
@@ -114,7 +114,7 @@ def _settings(file: Path) -> Iterator[tuple[str, str, str]]:
             continue
         whole = begun + line.lstrip()
         begun = ""
-        if (len(whole) - len(whole.rstrip("\\"))) % 2:  # two of them are one, at the end
+        if (len(whole) - len(whole.rstrip("\\"))) % 2:  # a pair is an escaped one
             begun = whole[:-1] + " "
             continue
         whole = whole.strip()

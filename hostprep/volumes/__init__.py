@@ -1,1 +1,1 @@
-"""Sized tmpfs volumes: facts in, a plan made by pure code, effects by one executor."""
+"""Sized tmpfs volumes: pure code turns facts into a plan, and one executor carries it out."""

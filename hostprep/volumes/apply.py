@@ -1,4 +1,4 @@
-"""Carrying out the plan of a volume: each step, then a look at what the kernel made of it."""
+"""Carries out a volume's plan: each step, and then a check of what the kernel made of it."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ LOCK = "volumes"
 
 @dataclass(frozen=True, slots=True)
 class AppliedVolume:
-    """What was done: the plan made under the lock, and the volume as the kernel then reports it."""
+    """What was done: the plan made under the lock, and the volume as the kernel now reports it."""
 
     plan: VolumePlan
     live: LiveVolume
 
 
 class Overtaken(HostprepError):
-    """Something else is to be done than was planned; nothing was changed."""
+    """Something else has to be done than was planned; nothing was changed."""
 
 
 def apply_volume(
     plan: VolumePlan, *, on_wait: Callable[[str], None] | None = None
 ) -> AppliedVolume:
-    """Carry out ``plan`` and return what was done of it.
+    """Carry out ``plan`` and return what was done.
 
-    The facts are read and planned once more under the lock, so that nothing is done that has been
-    overtaken, or that another run has done meanwhile. ``on_wait`` is told in a sentence whom this
-    run waits for. A plan without changes touches no more than our own record. Raises ``Refused``
-    before anything is changed: the plan's refusal, or what the judges of a new fstab say;
-    ``Overtaken`` where more is to be done by now. ``HostprepError`` without root or its right to
-    mount, where a step fails, and where the volume is afterwards not as planned.
+    The facts are read and planned again under the lock, so that nothing is done that is out of date
+    or that another run has already done. ``on_wait`` is told in a sentence which run this one waits
+    for. A plan without changes touches only our own record. Raises ``Refused`` before anything is
+    changed: the plan's refusal, or an objection to the new fstab; ``Overtaken`` if more has to be
+    done by now; ``HostprepError`` without root or its right to mount, if a step fails, or if the
+    volume is not as planned afterwards.
     """
     if plan.refusal is not None:
         raise plan.refusal
@@ -70,7 +70,7 @@ def apply_volume(
         fresh = plan_volume(plan.request, facts)
         if fresh.refusal is not None:
             raise fresh.refusal
-        # Another run may have done the same meanwhile, or some of it: what is left was planned too.
+        # Another run may have done the same, or some of it: what is left was in our plan too.
         if not set(fresh.changes) <= set(plan.changes):
             raise Overtaken(
                 f"the state of {facts.path} changed while the volume was planned; nothing was"
@@ -98,12 +98,12 @@ def need_root(what: str) -> None:
 
 
 def lacking_right_to_mount(plan: VolumePlan) -> HostprepError | None:
-    """Return why root in a container cannot carry out the plan; a dry run says so too."""
+    """Return why root in a container cannot carry out the plan; a dry run also says so."""
     return mounting_problem(plan.request.path) if plan.mounts else None
 
 
 def mounting_problem(path: str) -> HostprepError | None:
-    """Return why root in a container cannot mount, whom mount(8) tells "permission denied"."""
+    """Return why root in a container cannot mount; mount(8) only says "permission denied"."""
     if has_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
@@ -125,7 +125,7 @@ def _in_container(path: str, to: str) -> str:
 
 def _mount(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
     try:
-        # The record comes first: were we killed right after the mount, it must be known as ours.
+        # The record comes first: if we are killed right after the mount, it must be known as ours.
         _remember(plan, facts, None, "nothing was mounted")
         make_dirs(plan.make_dirs)
         mount_tmpfs(facts.path, facts.source, plan.options, descriptor)
@@ -133,11 +133,11 @@ def _mount(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
         device = _mount_of(facts.path).device
         _remember(plan, facts, device, "the volume was unmounted again")
     except BaseException:
-        # Nothing was mounted there before, so what is there now is ours and empty: taken back.
+        # Nothing was mounted there before, so what is there now is ours and empty: unmount it.
         if _is_mounted(facts):
             unmount(facts.path, descriptor)
         remove_dirs(plan.make_dirs)
-        with contextlib.suppress(HostprepError):  # what is raised came first
+        with contextlib.suppress(HostprepError):  # report the original error
             if facts.record is None:
                 delete_record(facts.path)
             else:
@@ -160,9 +160,9 @@ def _change(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume
 def _set_owner_and_mode(
     facts: VolumeFacts, owner: tuple[int, int] | None, mode: int | None
 ) -> None:
-    """Change the root of the mounted volume through a descriptor that is certain to be it.
+    """Change the mounted volume's root directory through a descriptor that is certainly its own.
 
-    A remount ignores the mode and the owner, and returns success.
+    A remount ignores mode and owner, but returns success.
     """
     assert facts.mount is not None
     with closing_fd(os.open(facts.path, DIRECTORY_FLAGS)) as descriptor:
@@ -175,7 +175,7 @@ def _set_owner_and_mode(
 
 
 def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:
-    """Read the volume again; raise where the kernel made something else of the options."""
+    """Read the volume again; raise if the kernel made something else of the options."""
     live = read_live(path)
     if live is None:
         raise HostprepError(
@@ -188,13 +188,13 @@ def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:
 
 
 def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | None) -> None:
-    """Edit fstab after the volume; ``done`` says of an edit that fails what was changed before."""
+    """Edit fstab after the volume; ``done`` says what was changed before, if the edit fails."""
     try:
         edit_fstab(fstab_path(), edit, on_wait=on_wait)
     except (NotReloaded, NotFlushed):
-        raise  # it is written, and says what is left to do
+        raise  # it was written, and the error says what is left to do
     except HostprepError as error:
-        # What is raised does not know that the volume came first.
+        # The error does not know that the volume was changed before.
         message = f"{done}, but fstab could not be edited: {without_claim(error.message)}"
         raise HostprepError(message, error.hint) from None
 
@@ -222,8 +222,8 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: st
 def _is_of(record: VolumeRecord, facts: VolumeFacts) -> bool:
     """Whether a record is of what is mounted now.
 
-    A container that was started again has other namespaces, and its line in fstab has mounted
-    another tmpfs there; its boot may have a number of its own, or be the machine's (LXC).
+    A restarted container has other namespaces, and its line in fstab has mounted another tmpfs
+    there; its boot id may be its own, or the machine's (LXC).
     """
     if facts.mount is None or record.boot_id != facts.boot_id:
         return False

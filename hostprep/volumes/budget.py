@@ -1,4 +1,4 @@
-"""A volume against the machine's memory: refused up front, with the arithmetic shown."""
+"""A volume compared with the machine's memory: refused up front, with the calculation shown."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import RamBudget, VolumeRequest
 
 _LEAST_RESERVE_BYTES = 4 * GIB
-# A quarter of what a job's cgroup is limited to: it may not have what a machine keeps at all.
+# At most a quarter of a job's cgroup limit, which may be smaller than a machine's whole reserve.
 _PARTS_OF_A_LIMIT = 4
 
 
 def default_reserve(headroom: Headroom) -> int:
     """Return what stays for the machine: the larger of 4 GiB and a tenth of its memory.
 
-    Under a limit, such as that of a job's cgroup, the same of the limit, but a quarter of it at
-    most: the machine also has what lies beyond the limit. Where that is less than the machine's own
-    reserve, the rest of it is kept within the limit.
+    Under a limit, such as that of a job's cgroup, the same of the limit, but at most a quarter of
+    it: the machine also has the memory beyond the limit. If the latter is less than the machine's
+    own reserve, the rest of the reserve is kept within the limit.
     """
     machine = headroom.machine
     if machine is None:
@@ -33,9 +33,9 @@ def _unlimited_reserve(ram_bytes: int) -> int:
 
 
 def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) -> RamBudget:
-    """Return the budget of ``growth_bytes`` more; raise ``Refused`` where it does not fit.
+    """Return the budget of ``growth_bytes`` more; raise ``Refused`` if it does not fit.
 
-    ``request.force`` lets it pass.
+    ``request.force`` allows it all the same.
     """
     budget = budget_of(growth_bytes, facts, request.reserve_bytes)
     if not budget.fits and not request.force:
@@ -66,7 +66,7 @@ def budget_of(growth_bytes: int, facts: VolumeFacts, reserve_bytes: int | None) 
 
 
 def arithmetic(budget: RamBudget) -> str:
-    """Return the sum of a budget that does not fit, in words."""
+    """Return the calculation of a budget that does not fit, in words."""
     promised = ""
     if budget.promised_bytes:
         promised = f" + {format_bytes(budget.promised_bytes)} promised to other volumes and runs"
@@ -80,7 +80,7 @@ def arithmetic(budget: RamBudget) -> str:
 
 
 def budget_warnings(budget: RamBudget | None, *, forced: bool = True) -> tuple[str, ...]:
-    """Warn of a budget that only ``--force`` lets pass, or in which something may be missing."""
+    """Warn about a budget that only ``--force`` allows, or in which something may be missing."""
     found = []
     if budget is not None and budget.growth_bytes and budget.limits_hidden:
         found.append(

@@ -1,4 +1,4 @@
-"""Everything that decides what happens to a volume, read once from the machine."""
+"""The facts that decide what happens to a volume, read once from the machine."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from hostprep.volumes.records import VolumeRecord, all_records, read_record
 class VolumeFacts:
     """The state of the machine around one path.
 
-    ``mount`` is whatever is mounted on the path; ``live`` the same in numbers if it is a tmpfs.
-    ``mounts_below`` are the mount points inside it. ``promised_bytes`` is what other volumes of
-    hostprep may still come to take, inodes included, but for those that have no limit of size:
-    ``unlimited``, by path. ``fstab`` is None where it could not be read
-    for a reason that only matters to somebody who wants to edit it: ``fstab_refusal``.
-    ``fstab_obstacle`` is what keeps root from replacing it, though it could be read; an ordinary
-    user, who may not do that anyway, is told only of a symlink. ``fstab_aliases`` are targets in it
+    ``mount`` is whatever is mounted at the path; ``live`` the same in numbers if it is a tmpfs.
+    ``mounts_below`` are the mount points inside it. ``promised_bytes`` is how much other hostprep
+    volumes may still grow, inodes included, without those that have no size limit: ``unlimited``,
+    by path. ``fstab`` is None if it could not be read for a reason that matters only for editing
+    it: ``fstab_refusal``.
+    ``fstab_obstacle`` is what keeps root from replacing it, although it could be read; an ordinary
+    user, who may not do that anyway, is only told of a symlink. ``fstab_aliases`` are targets in it
     that lead to the path through symlinks, ``fstab_names`` the number of the file's hard links.
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
-    ``seen_by`` is a process in whose mount namespace the volume is, where it is not in ours.
+    ``seen_by`` is a process in whose mount namespace the volume is, if it is not in ours.
     ``out_of_reach``: it was mounted in another container, or outside of ours, and what is mounted
     there cannot be seen. ``stays_here``: only this process and its children will see what is
-    mounted now. ``unmounted_above`` is the line in fstab of what belongs on a directory above, and
-    is not mounted. ``line_owner`` are the ids of the user and group that the volume's line gives
-    by name; None where it gives no name, or one that this host does not know.
+    mounted now. ``unmounted_above`` is the fstab line of something that belongs on a parent
+    directory but is not mounted. ``line_owner`` are the ids of the user and group that the volume's
+    line names; None if it gives no name, or one that this host does not know.
     """
 
     path: str
@@ -87,9 +87,9 @@ class VolumeFacts:
 
     @property
     def source(self) -> str:
-        """The name under which the volume is, or will be, mounted; its line has to have the same.
+        """The source name of the mount; the volume's line must have the same one.
 
-        A volume that was mounted by its line, and a line that stands alone, keep theirs.
+        A volume that was mounted by its line, and a line without a mounted volume, keep theirs.
         """
         if self.mount is not None and self.is_ours:
             return self.mount.source
@@ -98,13 +98,13 @@ class VolumeFacts:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of SELinux that somebody gave the volume in its line, as mount options."""
+        """The SELinux labels that somebody gave the volume in its line, as mount options."""
         line = self.fstab_entry
         return () if line is None else labels_in(line.options)
 
     @property
     def is_ours(self) -> bool:
-        """Whether hostprep mounted the tmpfs that is there, itself or through its fstab line."""
+        """Whether hostprep mounted the tmpfs that is there, directly or through its fstab line."""
         return self.mount is not None and mounted_by_us(
             self.mount, self.record, self.fstab_entry, self.boot_id
         )
@@ -114,7 +114,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     """Read the facts about a volume at ``path`` from the kernel, fstab and our records.
 
     ``root`` is where /proc and /sys are read. Raises ``Refused`` for a path that is unsafe as text,
-    ``HostprepError`` where something essential cannot be read. Changes nothing.
+    ``HostprepError`` if something essential cannot be read. Changes nothing.
     """
     path = check_path(path)
     mounts = read_mounts(root)
@@ -150,11 +150,11 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
 
 
 def check_in_sight(facts: VolumeFacts) -> None:
-    """Raise ``Refused`` where the volume is mounted, but in another mount namespace than ours.
+    """Raise ``Refused`` if the volume is mounted, but in another mount namespace than ours.
 
-    A job or container with a mount namespace of its own does not see what was mounted outside
-    later, and may share the records. From there nobody may forget or take away what others use, or
-    mount a second volume, which the record would then be of.
+    A job or container with its own mount namespace does not see what was mounted outside later, but
+    may share the records. From there nobody may forget or remove what others use, or mount a second
+    volume, to which the record would then belong.
     """
     if facts.seen_by is not None:
         raise Refused(
@@ -165,11 +165,12 @@ def check_in_sight(facts: VolumeFacts) -> None:
 
 
 def check_in_reach(facts: VolumeFacts) -> None:
-    """Raise ``Refused`` where the volume may be mounted where nobody can look from here.
+    """Raise ``Refused`` if the volume may be mounted where it cannot be seen from here.
 
-    Containers may share the records. To forget the volume would take it from those who use it, and
-    removing its directory makes the kernel unmount what is on it there, used or not (rmdir(2)).
-    Not asked before it is mounted anew: once a container was started again, its volume is gone.
+    Containers may share the records. Forgetting the volume would take it from its users, and
+    removing its directory makes the kernel unmount what is mounted on it there, in use or not
+    (rmdir(2)). Not checked before it is mounted again: after a container restart its volume is
+    gone.
     """
     if facts.out_of_reach:
         hint = "do it there"
@@ -205,7 +206,7 @@ def _seen_by(path: str, device: str | None, root: Path) -> int | None:
 
 def _unmounted_above(path: str, mounts: Sequence[Mount], fstab: bytes) -> FstabEntry | None:
     for entry in entries(fstab):
-        # A volume of our own is mounted before what lies in it.
+        # A volume of our own is mounted before anything inside it.
         mounted_at_boot = not entry.is_ours and "noauto" not in entry.options
         above = path.startswith(f"{entry.simple_target}/")
         if above and mounted_at_boot and mount_at(entry.simple_target, mounts) is None:
@@ -214,7 +215,7 @@ def _unmounted_above(path: str, mounts: Sequence[Mount], fstab: bytes) -> FstabE
 
 
 def _line_owner(line: FstabEntry | None) -> tuple[int | None, int | None]:
-    """Return the ids of the user and the group that a line gives by name, None for numbers."""
+    """Return the ids of the user and group that a line gives by name, None for numbers."""
     user = group = None
     for option in () if line is None else line.options:
         name, _, value = option.partition("=")
@@ -227,7 +228,7 @@ def _line_owner(line: FstabEntry | None) -> tuple[int | None, int | None]:
 
 
 def is_volume(mount: Mount) -> bool:
-    """Whether what is mounted there is a volume that hostprep mounted, itself or through fstab.
+    """Whether what is mounted there is a volume that hostprep mounted, directly or through fstab.
 
     Raises ``HostprepError`` for a record that cannot be read.
     """
@@ -239,8 +240,8 @@ def is_volume(mount: Mount) -> bool:
 def aliases(path: str, fstab: bytes) -> frozenset[str]:
     """Return the targets in ``fstab`` that lead to ``path`` through symlinks.
 
-    Only targets with the same last name are looked at, and their last part itself is not: where it
-    is a mount whose server is gone, that would hang.
+    Only targets with the same last name are looked at, and their last part is not: if it is a mount
+    whose server is gone, that would hang.
     """
     parent, name = os.path.split(path)
     return frozenset(
@@ -259,8 +260,8 @@ def mounted_by_us(
     """Whether a mount is a volume that hostprep mounted, by its record or its line in fstab."""
     if mount.fstype != "tmpfs":
         return False
-    # The name too, since the kernel gives a free number to the next one. A record without device
-    # was written right before a mount that was then interrupted.
+    # Compare the name too, because the kernel reuses device numbers. A record without a device was
+    # written right before a mount that was then interrupted.
     recorded = (
         record is not None
         and record.boot_id == boot_id
@@ -292,7 +293,7 @@ def _fstab_obstacle() -> Refused | None:
 def _others(path: str, mounts: Sequence[Mount], fstab: bytes) -> tuple[LiveVolume, ...]:
     """Return the other volumes, by path.
 
-    Also those that are known only by their line in fstab: a power cut may lose a record.
+    Including those that only have a line in fstab: a power cut may lose a record.
     """
     known = {record.path for record in all_records()}
     known |= {
@@ -302,7 +303,7 @@ def _others(path: str, mounts: Sequence[Mount], fstab: bytes) -> tuple[LiveVolum
     }
     found = []
     for other in sorted(known - {path}):
-        # One may be unmounted since the list of mounts was read.
+        # One may have been unmounted since the list of mounts was read.
         with suppress(HostprepError):
             found.append(read_live(other, mounts))
     return tuple(filter(None, found))

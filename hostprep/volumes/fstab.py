@@ -1,8 +1,8 @@
 """The fstab as bytes: its lines, its entries, and whose they are (fstab(5)).
 
-Pure. A line is ours by the option ``X-hostprep.id=ID``, which mount(8) keeps from the kernel. Lines
-are separated as glibc and libmount do it, at ``\\n`` alone. ``fstab_line`` puts our lines in and
-takes them out, ``fstab_file`` reads and replaces the file.
+Pure. The option ``X-hostprep.id=ID``, which mount(8) does not pass to the kernel, marks our lines.
+Like glibc and libmount, this splits lines at ``\\n`` only. ``fstab_line`` adds and removes our
+lines, ``fstab_file`` reads and replaces the file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _OPTION = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
 @dataclass(frozen=True, slots=True)
 class FstabEntry:
-    """One entry, unescaped; ``line_number`` counts from 1 and counts comments and blank lines too.
+    """One entry, unescaped; ``line_number`` counts all lines from 1, comments and blanks too.
 
-    ``fstype`` is ``""`` and ``options`` is empty where the line is that short. ``freq`` and
-    ``passno`` of None are absent, or no numbers.
+    ``fstype`` is ``""`` and ``options`` is empty if the line is too short. ``freq`` and ``passno``
+    are None if they are missing or not numbers.
     """
 
     line_number: int
@@ -37,7 +37,7 @@ class FstabEntry:
 
     @property
     def owner_id(self) -> str | None:
-        """The id of the volume whose line this is; None for everybody else's."""
+        """The id of the volume that the line belongs to; None for lines that are not ours."""
         for option in self.options:
             name, equals, value = option.partition("=")
             if name == OWNER_OPTION and equals:
@@ -46,29 +46,29 @@ class FstabEntry:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the line of the volume at its target, by the id that such a one has."""
+        """Whether it is the line of the volume at its target: its id is that volume's."""
         return self.owner_id == volume_id_for(self.simple_target)
 
     @property
     def simple_target(self) -> str:
-        """The target without what its readers drop: doubled and final slashes, ``.`` parts."""
+        """The target without what readers ignore: doubled and final slashes, ``.`` parts."""
         return simplified(self.target)
 
     @property
     def described(self) -> str:
-        """What is mounted, in words; bytes that are no text are escaped."""
+        """What is mounted, in words; bytes that are not text are escaped."""
         source = shown(self.source)
         return source if self.source == self.fstype else f"{source} ({shown(self.fstype)})"
 
     def place(self, path: str) -> str:
-        """Return ``path``, to which the target leads, in words: with the target if that differs."""
+        """Return ``path``, to which the target leads, with the target if it is different."""
         simple = self.simple_target
         return path if simple == path else f"{shown(simple)} (that is {path})"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line, and how it ends: in LF or CR LF; the last perhaps in nothing, or in a bare CR."""
+    """A line and its ending: LF or CR LF; the last line may have none, or a bare CR."""
 
     body: bytes
     ending: bytes
@@ -82,8 +82,8 @@ class Line:
 def entries(content: bytes) -> tuple[FstabEntry, ...]:
     """Return the entries in the file's order.
 
-    Lenient where the readers of fstab differ (a missing type, ``# comment`` after four fields):
-    what any of them may mount counts as an entry, so that its target is not taken twice.
+    Where the readers of fstab differ (a missing type, ``# comment`` after four fields), anything
+    that one of them may mount counts as an entry, so that its target is not used twice.
     """
     parsed = (_parse(number, line.body) for number, line in enumerate(lines_of(content), 1))
     return tuple(entry for entry in parsed if entry is not None)
@@ -92,8 +92,8 @@ def entries(content: bytes) -> tuple[FstabEntry, ...]:
 def volume_id_for(path: str) -> str:
     """Return the id of the volume at ``path``: ``/mnt/my-data`` has ``mnt-my_2ddata``.
 
-    Made as systemd-escape(1) makes unit names, with ``_`` in place of ``\\x``, so that different
-    paths have different ids and nothing in them needs escaping in fstab.
+    It is made like unit names by systemd-escape(1), with ``_`` instead of ``\\x``, so that
+    different paths have different ids and nothing in them needs escaping in fstab.
     """
     escaped = (
         "-"
@@ -135,7 +135,7 @@ def foreign_lines(content: bytes) -> tuple[bytes, ...]:
 
 
 def lines_of(content: bytes) -> list[Line]:
-    """Return all lines, comments and blank ones too; joined they are ``content`` again."""
+    """Return all lines, with comments and blank ones; joined they give ``content`` again."""
     *ended, last = content.split(b"\n")
     lines = [
         Line(body[:-1], b"\r\n") if body.endswith(b"\r") else Line(body, b"\n") for body in ended
@@ -151,14 +151,14 @@ def split_options(text: str) -> tuple[str, ...]:
 
 
 def simplified(path: str) -> str:
-    """Return a target without what its readers drop, see ``FstabEntry.simple_target``."""
+    """Return a target without what readers ignore, see ``FstabEntry.simple_target``."""
     if not path.startswith("/"):
         return path
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 def shown(text: str) -> str:
-    """Return a field as it may be printed: bytes that are no text are escaped."""
+    """Return a field in printable form: bytes that are not text are escaped."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -179,5 +179,5 @@ def _parse(number: int, body: bytes) -> FstabEntry | None:
 
 
 def _number(field: bytes) -> int | None:
-    # More digits than any reader takes are no number, and int() gives up on thousands of them.
+    # A number with more digits is too large for any reader, and int() refuses thousands of digits.
     return int(field) if field.isascii() and field.isdigit() and len(field) < 20 else None

@@ -1,6 +1,6 @@
-"""Second opinions on a new fstab, before it is put in place: findmnt's and systemd's.
+"""Second opinions on a new fstab before it replaces the old one: from findmnt and systemd.
 
-Only what the edit newly breaks counts: an fstab that others left in disorder stays editable.
+Only what the edit newly breaks counts: an fstab that others left in disorder can still be edited.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from hostprep.volumes.fstab import FstabEntry, entries
 from hostprep.volumes.model import VOLUME_SOURCES
 
 _SCRATCH_PREFIX = "fstab-check-"
-# Both look at the targets of all lines: on a share whose server is gone they hang.
+# Both look at the targets of all lines, and hang at a share whose server is gone.
 _PATIENCE_SECONDS = 10.0
 _PROBLEM = re.compile(r"\s+\[E\] (.*)")
 _PARSE_ERROR = re.compile(r"parse error at line (\d+)")
 
 
 def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> None:
-    """Refuse ``new`` where findmnt or systemd's generator finds fault with what the edit did.
+    """Refuse ``new`` if findmnt or systemd's generator finds fault with the edit.
 
-    ``old_path`` of None: there was no file. The caller holds the lock on fstab. Raises
-    ``HostprepError`` where the state directory has no room for what they write.
+    ``old_path`` is None if there was no file. The caller holds the lock on fstab. Raises
+    ``HostprepError`` if the state directory has no room for what they write.
     """
     try:
         _check(old, old_path, new, new_path)
-    except OSError as error:  # which the caller would take for fstab's own
+    except OSError as error:  # the caller would take it for an error of fstab
         where = f" ({error.filename})" if error.filename else ""
         raise HostprepError(
             f"the new fstab could not be checked: {error.strerror}{where}; fstab is as it was.",
@@ -56,7 +56,7 @@ def _check(old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> Non
         try:
             _ask_both(old_path, new_path, scratch, changed, present)
         except CommandFailed:
-            # Our own lines alone: no other line differs, and one of them may hang for ever.
+            # Our own lines only: no other line differs, and one of them may hang for ever.
             own_old, own_new = scratch / "old.fstab", scratch / "new.fstab"
             own_old.write_bytes(_own_lines(old))
             own_new.write_bytes(_own_lines(new))
@@ -74,7 +74,7 @@ def _ask_both(
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """Make a directory of our own, where the next run finds and removes what a kill leaves."""
+    """Make a directory of our own in which the next run finds and removes a killed run's."""
     state_dir().mkdir(parents=True, exist_ok=True)
     for left in state_dir().glob(f"{_SCRATCH_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -92,7 +92,7 @@ def _own_lines(content: bytes) -> bytes:
 
 
 def _own_entries(content: bytes) -> set[FstabEntry]:
-    """Return our entries, wherever they stand, each whole: all of it becomes the unit."""
+    """Return our entries, wherever they are; each whole, because all of it goes into the unit."""
     return {replace(each, line_number=0) for each in entries(content) if each.owner_id is not None}
 
 
@@ -109,8 +109,8 @@ def _ask_findmnt(old_path: Path | None, new_path: Path, scratch: Path, changed: 
 def _findmnt_problems(path: Path, scratch: Path, targets: set[str]) -> Counter[str]:
     """Return the errors about ``targets``, and the lines that libmount cannot parse.
 
-    findmnt prints each target, then its problems, indented. That a target does not exist yet is no
-    problem: mount(8) is not asked before the directory is made, and systemd makes it.
+    findmnt prints each target, then its problems, indented. A target that does not exist yet is no
+    problem: we make the directory before we call mount(8), and systemd makes it, too.
     """
     named: set[str] = set()
     while True:
@@ -121,7 +121,7 @@ def _findmnt_problems(path: Path, scratch: Path, targets: set[str]) -> Counter[s
             more = set(_PARSE_ERROR.findall(error.completed.stderr)) - named
             if error.completed.returncode != -signal.SIGSEGV or not more:
                 raise
-            # That of util-linux 2.41 names a line that it cannot parse, and dies of it.
+            # findmnt of util-linux 2.41 names a line that it cannot parse, and crashes.
             named |= more
     unparsed = [*named, *_PARSE_ERROR.findall(done.stderr)]
     problems = Counter("a line that it cannot parse" for _ in unparsed)
@@ -137,7 +137,7 @@ def _findmnt_problems(path: Path, scratch: Path, targets: set[str]) -> Counter[s
 
 
 def _verify(path: Path) -> Completed:
-    # Necessary, not sufficient: it has nothing against size=banana.
+    # This check is not sufficient: it does not object to size=banana.
     return run(
         ["findmnt", "--verify", "--tab-file", path],
         wanted_for="check fstab",
@@ -176,7 +176,7 @@ def _ask_systemd(
 
 
 def _check_room(said: str, into: Path) -> None:
-    """Raise ``OSError`` where the generator had no room: that is no fault of the fstab."""
+    """Raise ``OSError`` if the generator had no room, which is not a fault of the fstab."""
     for number in (errno.ENOSPC, errno.EDQUOT):
         if os.strerror(number) in said:
             raise OSError(number, os.strerror(number), str(into))
@@ -217,7 +217,7 @@ def _others(generated: GeneratedUnits, changed: set[str]) -> dict[str, str]:
 
 
 def _target(text: str) -> str | None:
-    """Return the target as fstab has it: where it leads through a symlink, Where= differs."""
+    """Return the target as written in fstab: through a symlink, Where= is different."""
     match = re.search(r"(?m)^# Canonicalized from (.*)$", text)
     return match[1].replace("%%", "%") if match else _setting(text, "Where")
 

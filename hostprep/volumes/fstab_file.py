@@ -1,4 +1,4 @@
-"""The fstab as a file: read, edited by a pure function, replaced durably, read again."""
+"""The fstab as a file: read, edited by a pure function, replaced durably, and read again."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def fstab_path() -> Path:
 
 
 def read_fstab(path: Path) -> bytes:
-    """Return the file's bytes, none where there is no file.
+    """Return the file's bytes, none if there is no file.
 
-    Raises ``Refused`` for what could not be replaced by a rename: a symlink, anything but a regular
-    file, a file that something is mounted on.
+    Raises ``Refused`` for anything that a rename could not replace: a symlink, anything but a
+    regular file, a file that something is mounted on.
     """
     _refuse_mounted(path)
     snapshot = read_snapshot(path)
@@ -44,9 +44,9 @@ def read_fstab(path: Path) -> bytes:
 
 
 def read_for_boot(path: Path) -> bytes:
-    """Return what a boot reads there: as ``read_fstab``, and through a symlink too.
+    """Return what a boot reads there: like ``read_fstab``, but also through a symlink.
 
-    Lines of ours may be in such a file: somebody moved it elsewhere after they were written.
+    Such a file may have lines of ours, if somebody moved it after they were written.
     """
     return read_fstab(Path(os.path.realpath(path)))
 
@@ -59,14 +59,13 @@ def edit_fstab(
 ) -> bool:
     """Replace the file by what ``edit`` makes of its bytes; return whether anything changed.
 
-    Only lines of ours may differ. findmnt and, where it is installed, systemd's generator judge the
-    new file before it takes the old one's place. systemd reads fstab again afterwards where it runs
-    and this is the machine's own fstab; where it failed to after an earlier edit, also without a
-    change. A file that is missing is made, with mode 0644. ``on_wait`` is told where another run
-    has the lock.
+    Only lines of ours may differ. findmnt and, if installed, systemd's generator check the new file
+    before it replaces the old one. Afterwards systemd reads fstab again if it is running and this
+    is the machine's own fstab; even without a change, if it failed to after an earlier edit. A
+    missing file is created, with mode 0644. ``on_wait`` is told if another run has the lock.
 
-    Raises ``Refused`` (``ChangedMeanwhile`` where somebody else wrote in between) and
-    ``HostprepError``; the file is untouched then, but for ``NotReloaded`` and ``NotFlushed``,
+    Raises ``Refused`` (``ChangedMeanwhile`` if somebody else wrote in between) and
+    ``HostprepError``; the file is untouched then, except for ``NotReloaded`` and ``NotFlushed``,
     which say so.
     """
     with lock("fstab", purpose=f"edit {path}", on_wait=on_wait):
@@ -78,7 +77,7 @@ def edit_fstab(
                 with _reload_noted(path, due=due):
                     replace_file(path, draft.new, expected=draft.before, check=draft.judge)
             except NotFlushed as error:
-                unflushed = error  # it is what counts now, and what systemd has to read
+                unflushed = error  # the new file is in place, and systemd has to read it
             if read_fstab(path) != draft.new:
                 raise HostprepError(
                     f"{path} was replaced, and somebody else has changed it again already.",
@@ -97,7 +96,7 @@ def check_edit(
 ) -> None:
     """Raise what ``edit_fstab`` would, as far as it shows without a change; changes nothing.
 
-    For what is to be done before the edit, and would have to be undone after one that fails.
+    For steps before the edit that would have to be undone if it failed.
     """
     with lock("fstab", purpose=f"check {path}", on_wait=on_wait):
         draft = _draft(path, edit)
@@ -112,7 +111,7 @@ def reload_is_due(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """An edit of the file at ``path`` before it is written; ``before`` of None: there is none."""
+    """An edit of the file at ``path`` before it is written; ``before`` is None without a file."""
 
     path: Path
     before: FileSnapshot | None
@@ -120,13 +119,13 @@ class _Draft:
     new: bytes
 
     def judge(self, candidate: Path) -> None:
-        """Have the new file, written to ``candidate``, checked by those who will read it."""
+        """Have the new file, written to ``candidate``, checked by the programs that read it."""
         old_path = None if self.before is None else self.path
         check_new_fstab(old=self.old, old_path=old_path, new=self.new, new_path=candidate)
 
 
 def _draft(path: Path, edit: Callable[[bytes], bytes]) -> _Draft:
-    """Read the file and edit what was read. To be called under the lock."""
+    """Read the file and edit what was read. Must be called under the lock."""
     _refuse_mounted(path)
     if path.parent.is_dir():
         remove_stale_temps(path)
@@ -147,21 +146,21 @@ def _is_systemds(path: Path) -> bool:
 
 
 def _reload_mark() -> Path:
-    """Return the file that is there from before an edit until systemd has read what came of it."""
+    """Return the file that exists from before an edit until systemd has read its result."""
     return boot_dir() / "fstab-not-reloaded"
 
 
 @contextlib.contextmanager
 def _reload_noted(path: Path, *, due: bool) -> Iterator[None]:
-    """Note that a reload is due before the body replaces the file: this run may be killed then.
+    """Note that a reload is due before the body replaces the file, in case this run is killed.
 
-    The note goes where the file was refused, unless a reload was ``due`` before.
+    The note is removed if the file was refused, unless a reload was ``due`` before.
     """
     if not _is_systemds(path):
         yield
         return
     mark = _reload_mark()
-    with contextlib.suppress(OSError):  # /run is full: the edit matters more than such a kill
+    with contextlib.suppress(OSError):  # /run is full: the edit matters more
         mark.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         mark.touch()
     try:

@@ -1,8 +1,8 @@
-"""The line of a volume in fstab: what it says, how it is put in, and how it is taken out again.
+"""A volume's line in fstab: its content, how it is added, and how it is removed again.
 
-Pure: bytes in, bytes out, every byte that is not ours as it was. Our line ends as most lines of the
-file do. A file whose last line has no newline keeps it so: ``A`` becomes ``A\\nours``, and ``A``
-again. So taking our line out restores the file exactly, with one exception: a file that ends in a
+Pure: bytes in, bytes out, and every byte that is not ours stays. Our line ends as most lines of the
+file do. If the last line has no newline, it stays that way: ``A`` becomes ``A\\nours``, and ``A``
+again. So removing our line restores the file exactly, with one exception: a file that ends in a
 bare ``\\r`` gets the newline that it lacks, and keeps it.
 """
 
@@ -40,11 +40,12 @@ def set_volume(
     source: str = SOURCE,
     aliases: Collection[str] = (),
 ) -> bytes:
-    """Return ``content`` with the volume's line in it: in place of its earlier one, or appended.
+    """Return ``content`` with the volume's line, replacing its earlier one, or appended.
 
-    The very same bytes come back where the line says the same already. ``source`` is as for
-    ``volume_line``, ``aliases`` as for ``foreign_entry``. Raises ``Refused`` where somebody else's
-    entry has the same target, several lines carry its id, or somebody made another of our line.
+    If the line already says the same, the same bytes are returned. ``source`` is as for
+    ``volume_line``, ``aliases`` as for ``foreign_entry``. Raises ``Refused`` if somebody else's
+    entry has the same target, if several lines have its id, or if somebody changed our line into
+    another.
     """
     line = volume_line(path=path, options=options, source=source)
     own = _own_entry(content, path)
@@ -66,9 +67,9 @@ def set_volume(
 
 
 def remove_volume(content: bytes, *, path: str) -> bytes:
-    """Return ``content`` without the volume's line; the same bytes where there is none.
+    """Return ``content`` without the volume's line; the same bytes if there is none.
 
-    Raises ``Refused`` where several lines carry its id, or somebody made another of our line.
+    Raises ``Refused`` if several lines have its id, or if somebody changed our line into another.
     """
     own = _own_entry(content, path)
     if own is None:
@@ -79,8 +80,8 @@ def remove_volume(content: bytes, *, path: str) -> bytes:
     removed = lines.pop(index)
     if not removed.terminated and lines and lines[-1].body:
         # Ours was the unterminated last line, so the newline before it was only our separator. Not
-        # so behind a blank line, which is nothing but its newline: there somebody has cut off the
-        # end of our line since.
+        # so after a blank line, which is nothing but its newline: in that case somebody has cut off
+        # the end of our line since.
         lines[-1] = Line(lines[-1].body, b"")
     return _joined(lines)
 
@@ -88,10 +89,10 @@ def remove_volume(content: bytes, *, path: str) -> bytes:
 def volume_line(*, path: str, options: Sequence[str], source: str = SOURCE) -> bytes:
     """Return the line of a volume, without a line ending.
 
-    ``source`` is the name under which it is mounted: by another ``mount -a`` would mount a second
-    one over it. ``nofail`` and ``X-hostprep.id`` come after ``options``. Raises ``Refused`` for a
-    path that fstab or systemd cannot carry, ``ValueError`` for options that would not survive the
-    file or that would let ordinary users mount.
+    ``source`` is the name under which it is mounted: with another one, ``mount -a`` would mount a
+    second tmpfs over it. ``nofail`` and ``X-hostprep.id`` come after ``options``. Raises
+    ``Refused`` for a path that fstab or systemd cannot handle, ``ValueError`` for options that the
+    file cannot hold or that would let ordinary users mount.
     """
     check_target(path)
     fields = (source, path, "tmpfs", ",".join(line_options(path, options)), "0", "0")
@@ -134,7 +135,7 @@ def _path_problem(path: str) -> str | None:
     if path == "/":
         return "is the root"
     try:
-        # What the path is on the disk, as the kernel and systemd read it, whatever our locale.
+        # The path in bytes, as the kernel and systemd read it, whatever our locale.
         raw = os.fsencode(path)
         text = raw.decode()
     except UnicodeError:
@@ -150,7 +151,7 @@ def _path_problem(path: str) -> str | None:
 
 
 def _unit_name_bytes(raw: bytes) -> int:
-    # systemd.unit(5), "String escaping": what is not alphanumeric, ":", "_", "." or "/" takes four.
+    # systemd.unit(5), "String escaping": all but alphanumerics, ":", "_", "." and "/" take 4 bytes.
     plain = len(re.findall(rb"[A-Za-z0-9:_./]", raw))
     return plain - 1 + 4 * (len(raw) - plain) + len(".mount")
 
@@ -200,11 +201,11 @@ def _appended(content: bytes, lines: Sequence[Line], line: bytes) -> bytes:
     if not lines or lines[-1].terminated:
         return content + line + ending
     if lines[-1].ending == b"\r":
-        # Readers forgive \r at the end of a file, but not \r\r\n: that would break a foreign line.
+        # Readers accept \r at the end of a file, but \r\r\n would break somebody else's line.
         return content + b"\n" + line + b"\r\n"
     return content + ending + line
 
 
 def _escape(field: str) -> bytes:
-    # glibc's getmntent, which systemd reads with, undoes \040 and \134 but not every octal escape.
+    # glibc's getmntent, which systemd uses, unescapes \040 and \134, but not every octal escape.
     return os.fsencode(field).replace(b"\\", b"\\134").replace(b" ", b"\\040")

@@ -1,4 +1,4 @@
-"""What fstab has to say of a volume, and how what it says differs from that: pure."""
+"""What fstab should say about a volume, and how its line differs from that: pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RELOAD = Step("fstab", "let systemd read it again", "that failed after the last 
 
 
 def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes], bytes]:
-    """Return what makes of an fstab one with the volume's line."""
+    """Return a function that puts the volume's line into an fstab."""
     return partial(
         set_volume,
         path=facts.path,
@@ -31,10 +31,10 @@ def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes]
 def plan_fstab(
     request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
 ) -> tuple[tuple[str, ...] | None, tuple[Step, ...], tuple[Unchanged, ...]]:
-    """Return the options that the volume gets at the next boot, what to change for that, what not.
+    """Return the volume's options at the next boot, the steps for that, and what stays.
 
-    The options are None where fstab is not asked for. Raises ``Refused`` where the line may
-    not be written.
+    The options are None if fstab is not asked for. Raises ``Refused`` if the line may not be
+    written.
     """
     if not request.fstab:
         return None, (), ()
@@ -58,10 +58,10 @@ def plan_fstab(
 
 
 def _check_end(fstab: bytes) -> None:
-    """Raise ``Refused`` where a power cut has torn the end of fstab.
+    """Raise ``Refused`` if a power cut has damaged the end of fstab.
 
-    The judges of a new fstab would object to our line behind it instead, as one that they cannot
-    parse or that yields no mount unit: after a NUL, glibc reads past the end of a line.
+    Otherwise the checks of the new fstab would object to our line behind the damage, as one that
+    they cannot parse or that yields no mount unit: after a NUL, glibc reads past the end of a line.
     """
     if b"\0" not in fstab.removesuffix(b"\n").rpartition(b"\n")[2]:
         return
@@ -76,7 +76,7 @@ def _check_end(fstab: bytes) -> None:
 
 
 def line_difference(entry: FstabEntry, options: Sequence[str], source: str) -> str:
-    """Return in words what the volume's line says instead of ``options`` and ``source``."""
+    """Return in words how the volume's line differs from ``options`` and ``source``."""
     wanted = line_options(entry.simple_target, options)
     says = [option for option in entry.options if option not in wanted]
     lacks = [option for option in wanted if option not in entry.options]
@@ -92,7 +92,7 @@ def line_difference(entry: FstabEntry, options: Sequence[str], source: str) -> s
 
 
 def other_source(entry: FstabEntry, source: str) -> str:
-    """Return in words what is wrong with a line that calls the volume otherwise than ``source``."""
+    """Return in words what is wrong with a line that has another source than ``source``."""
     return (
         f"its line calls it {entry.source}, and it is mounted as {source}: `mount -a` would mount"
         " another over it"
@@ -102,7 +102,7 @@ def other_source(entry: FstabEntry, source: str) -> str:
 def fstab_warnings(
     request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Warn where the next boot mounts something else on the path than what is mounted now."""
+    """Warn if the next boot mounts something else at the path than what is mounted now."""
     if foreign := facts.foreign_fstab_entry:
         return (
             f"line {foreign.line_number} of fstab, which is not hostprep's, mounts"
@@ -119,10 +119,10 @@ def fstab_warnings(
 
 
 def link_warnings(facts: VolumeFacts, changes: Iterable[Step]) -> tuple[str, ...]:
-    """Warn where a change of fstab parts it from its hard links.
+    """Warn if changing fstab separates it from its hard links.
 
-    No reason to refuse: such links are of backups and of what merges equal files, whose other
-    names must stay as they are. A symlink leads to the file that is meant.
+    This is no reason to refuse: backups and programs that merge equal files make such links, and
+    the other names must stay as they are. With a symlink, the file that it leads to is meant.
     """
     if facts.fstab_names < 2 or all(change.subject != "fstab" for change in changes):
         return ()

@@ -15,14 +15,14 @@ from hostprep.volumes.model import SOURCE, Huge, LiveVolume
 
 
 def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | None:
-    """Return the tmpfs mounted exactly on ``path``, None where there is none.
+    """Return the tmpfs that is mounted exactly at ``path``, None if there is none.
 
-    Sizes are from statvfs(2), in bytes: the texts of mountinfo are rounded and leave defaults out.
-    Mode and owner are those of the root directory, for mountinfo keeps what was given at the mount.
-    A tmpfs without limit (``size=0``) has a size of 0 here.
+    Sizes are from statvfs(2), in bytes: the texts of mountinfo are rounded and omit defaults. Mode
+    and owner are those of the root directory, because mountinfo keeps those of the mount. A tmpfs
+    without a limit (``size=0``) has a size of 0 here.
 
-    Raises ``Refused`` where a later mount, on it or on a directory above, hides a volume there,
-    ``HostprepError`` where it cannot be opened.
+    Raises ``Refused`` if a later mount, at the path or above it, hides a volume there,
+    ``HostprepError`` if it cannot be opened.
     """
     known = tuple(read_mounts() if mounts is None else mounts)
     mount = mount_at(path, known)
@@ -52,16 +52,16 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
 
 
 def _options(mount: Mount) -> tuple[str, ...]:
-    """Return each option once: the mount and its file system both say whether one may write."""
+    """Return each option once: both the mount and its file system say whether it is writable."""
     both = (*mount.mount_options, *mount.super_options)
     others = [option for option in dict.fromkeys(both) if option not in ("ro", "rw")]
     return ("ro" if "ro" in both else "rw", *others)
 
 
 def mounted_over(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """Return what was mounted over the volume at ``path``, on it or on a directory above it.
+    """Return what was mounted over the volume at ``path``, at the path or above it.
 
-    Of two on one path, only one of hostprep's own name is known for the volume.
+    If two tmpfs are at one path, only one with hostprep's own name is known to be the volume.
     """
     top = mount_at(path, mounts)
     if top is None:
@@ -73,23 +73,23 @@ def mounted_over(path: str, mounts: Sequence[Mount]) -> Mount | None:
 
 
 def check_visible(descriptor: int, mount: Mount, mounts: Sequence[Mount]) -> None:
-    """Raise ``Refused`` where what was opened at a volume's path is not the volume.
+    """Raise ``Refused`` if what was opened at a volume's path is not the volume.
 
-    The kernel lists a mount as long as it is there, also under one that covers it: what is written
-    to its path goes elsewhere then, and what is read there comes from elsewhere.
+    The kernel lists a mount as long as it exists, even under one that covers it: then what is
+    written to its path goes elsewhere, and what is read there comes from elsewhere.
     """
     if not is_on(descriptor, mount):
         raise _hidden(mount, mount_over(mount, mounts))
 
 
 def is_on(descriptor: int, mount: Mount) -> bool:
-    """Whether an open file lies on the file system of ``mount``."""
+    """Whether an open file is on the file system of ``mount``."""
     device = os.fstat(descriptor).st_dev
     return f"{os.major(device)}:{os.minor(device)}" == mount.device
 
 
 def _open_root(mount: Mount, mounts: Sequence[Mount]) -> int:
-    """Open the volume's directory without following a link; the caller closes the descriptor."""
+    """Open the volume's directory without following links; the caller closes the descriptor."""
     try:
         return os.open(mount.target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a sized tmpfs volume is: what was asked for, what is there, what would be done."""
+"""The data types of sized tmpfs volumes: the request, the actual state, the steps."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 from hostprep.dataclass import dataclass
 
-# What stands in the first column of /proc/mounts and fstab; lines of earlier versions have "tmpfs".
+# The first column in /proc/mounts and fstab; lines of earlier versions have "tmpfs".
 SOURCE = "hostprep"
 VOLUME_SOURCES = (SOURCE, "tmpfs")
-# What an inode of a tmpfs takes beside the size limit, and never swaps (shmem's BOGO_INODE_SIZE).
+# What a tmpfs inode takes apart from the size limit; it is never swapped (shmem's BOGO_INODE_SIZE).
 INODE_BYTES = 1024
-# What every volume is mounted with: it holds data, and no programs.
+# Every volume is mounted with these: it is for data, not for programs.
 FLAGS = ("nosuid", "nodev", "noexec")
 
 
@@ -28,12 +28,12 @@ class Huge(StrEnum):
 class VolumeRequest:
     """A volume as somebody wants it. None means: choose, or leave as it is.
 
-    ``inodes`` is the least number of inodes that must fit; ``huge`` of None takes ``within_size``
-    for a new volume where the kernel takes it. ``swap`` of False asks for ``noswap`` where the
-    kernel takes it. ``allow_shrink`` of False keeps a larger volume as it is (staging grows
-    volumes, never shrinks). ``of_ram``: the size is a percentage of the RAM, and a volume that
-    is nearly as large stays as it is. ``keep_line``: mode, owner and huge pages that are not asked
-    for stay in the line in fstab as they are; else it follows what is mounted.
+    ``inodes`` is the minimum number of inodes; ``huge`` of None means ``within_size`` for a new
+    volume if the kernel supports it. ``swap`` of False asks for ``noswap`` if the kernel supports
+    it. ``allow_shrink`` of False keeps a larger volume as it is (staging grows volumes, never
+    shrinks them). ``of_ram``: the size is a percentage of the RAM, and a volume that is nearly as
+    large stays as it is. ``keep_line``: a mode, owner and huge pages that are not asked for stay in
+    the line in fstab as they are; otherwise the line follows what is mounted.
     """
 
     path: str
@@ -56,7 +56,7 @@ class VolumeRequest:
 class LiveVolume:
     """A mounted tmpfs as the kernel reports it, in bytes and counts.
 
-    ``inodes`` of None is a tmpfs without a limit (``nr_inodes=0``).
+    ``inodes`` is None for a tmpfs without a limit (``nr_inodes=0``).
     """
 
     path: str
@@ -81,21 +81,21 @@ class LiveVolume:
 
     @property
     def promised_bytes(self) -> int:
-        """How much memory it may still come to take, inodes included."""
+        """How much memory it may still take, inodes included."""
         inodes = max(0, (self.inodes or 0) - self.used_inodes)
         return max(0, self.size_bytes - self.used_bytes) + inodes * INODE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class RamBudget:
-    """The arithmetic of a volume against the machine's memory, all in bytes.
+    """The calculation for a volume and the machine's memory, all in bytes.
 
     ``available_bytes`` is the smaller of MemAvailable and what the cgroups still allow;
-    ``growth_bytes`` is what the volume may still come to take: its new size less what it already
-    holds, plus about 1 KiB an inode, which the kernel does not count against ``size=``.
-    ``promised_bytes`` is what hostprep's other volumes may still come to take, and what other runs
-    are still to write to memory outside of them. With ``limits_hidden`` a cgroup may allow less.
-    ``unlimited`` are volumes without a limit of size, which no sum here includes.
+    ``growth_bytes`` is what the volume may still take: its new size less what it already holds,
+    plus about 1 KiB per inode, which the kernel does not count in ``size=``. ``promised_bytes`` is
+    what hostprep's other volumes may still take, and what other runs have yet to write to memory
+    outside of them. With ``limits_hidden`` a cgroup may allow less. ``unlimited`` are volumes
+    without a size limit, which no sum here includes.
     """
 
     growth_bytes: int
@@ -108,12 +108,12 @@ class RamBudget:
 
     @property
     def fits(self) -> bool:
-        """Whether all volumes, filled to the brim, leave the reserve untouched."""
+        """Whether all volumes, completely full, leave the reserve untouched."""
         return self.missing_bytes == 0
 
     @property
     def missing_bytes(self) -> int:
-        """How much the machine lacks for that, 0 where it fits."""
+        """How much the machine lacks for that, 0 if it fits."""
         needed = self.growth_bytes + self.promised_bytes + self.reserve_bytes
         return max(0, needed - self.available_bytes)
 
@@ -131,7 +131,7 @@ class Step:
 class Unchanged:
     """Something that is left as it is, and why.
 
-    ``as_wanted`` of False: it is not as was asked for, and stays so.
+    If ``as_wanted`` is False, it is not as was asked for, and stays that way.
     """
 
     subject: str

@@ -1,6 +1,7 @@
 """tmpfs mount options as numbers, so that a volume and its fstab line can be compared.
 
-The texts cannot: ``size=2m`` shows as ``size=2048k`` in /proc/mounts, and defaults are left out.
+Their texts cannot: ``size=2m`` is shown as ``size=2048k`` in /proc/mounts, and defaults are not
+shown.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from hostprep.dataclass import dataclass
 from hostprep.units import PAGE_BYTES, format_bytes
 from hostprep.volumes.model import FLAGS, LiveVolume
 
-# No more digits than 64 bits have: int() gives up at some thousands.
+# No more digits than 64 bits have, because int() refuses some thousands of digits.
 _NUMBER = re.compile(r"([0-9]{1,20})([kmgtpe]?)", re.I | re.A)
 _PERCENTAGE = re.compile(r"([0-9]{1,20})%")
-# SELinux's (mount(8)); a label with commas in it is quoted.
+# SELinux labels (mount(8)); one with commas in it is quoted.
 _LABEL = re.compile(r'(?:|fs|def|root)context=(?:"[!#-~]*"|[!#-+\--~]*)')
 
 
 @dataclass(frozen=True, slots=True)
 class OptionValues:
-    """What mount options mean to the kernel; where they say nothing, its defaults (tmpfs(5)).
+    """What mount options mean to the kernel; for missing ones, its defaults (tmpfs(5)).
 
-    ``size_bytes`` and ``inodes`` of None: not given, so the kernel takes half of the RAM. A given
-    ``inodes`` of 0 is no limit. ``uid`` and ``gid`` of None: given as names.
+    ``size_bytes`` and ``inodes`` are None if they are not given, so that the kernel takes half of
+    the RAM. ``inodes`` of 0 means no limit. ``uid`` and ``gid`` are None if given as names.
     """
 
     size_bytes: int | None
@@ -40,7 +41,7 @@ class OptionValues:
 
 
 def parse_options(options: Sequence[str], *, ram_bytes: int | None = None) -> OptionValues:
-    """Return what ``options`` mean; options for other readers (``nofail``, ``X-...``) are ignored.
+    """Return what ``options`` mean; those for other readers (``nofail``, ``X-...``) are ignored.
 
     ``ram_bytes`` is what ``size=50%`` refers to; without it such a size counts as not given.
     """
@@ -69,9 +70,9 @@ def parse_options(options: Sequence[str], *, ram_bytes: int | None = None) -> Op
 
 
 def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
-    """Return, as phrases, where ``live`` differs from mount ``options``; none where it does not.
+    """Return, as phrases, where ``live`` differs from mount ``options``; none if it does not.
 
-    A size or a number of inodes that ``options`` leave out is not compared, nor is a percentage.
+    A size or number of inodes that ``options`` omit, or give as a percentage, is not compared.
     """
     want = parse_options(options)
     found = []
@@ -99,7 +100,7 @@ def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]
 def labels_in(options: Sequence[str]) -> tuple[str, ...]:
     """Return the SELinux labels among mount ``options``: the admin's choice, not the volume's.
 
-    The kernel takes them only at a mount; a remount leaves the labels as they are.
+    The kernel takes them only when mounting; a remount leaves the labels as they are.
     """
     return tuple(option for option in options if _LABEL.fullmatch(option))
 
@@ -117,8 +118,8 @@ def _octal(text: str) -> int:
         mode = int(text, 8)
     except ValueError:
         mode = -1
-    # -1, which no volume can have, where the kernel would refuse the mount. Of a mode as stat(1)
-    # prints it, such as 100755, it takes the bits that chmod(2) takes.
+    # -1, which no volume can have, if the kernel would refuse the mount. From a mode as stat(1)
+    # prints it, such as 100755, the kernel takes the bits that chmod(2) sets.
     return -1 if mode < 0 else mode & 0o7777
 
 

@@ -1,4 +1,4 @@
-"""Where a volume may lie: rules for the path, and what is there, found one component at a time."""
+"""Where a volume may be: rules for the path, and what exists there, component by component."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from hostprep.system.links import leads_in_circle
 from hostprep.system.trees import DIRECTORY_FLAGS
 
 _NAMES_SHOWN = 5
-# What Linux takes (PATH_MAX with its end, NAME_MAX). Longer paths can be made, and not removed.
+# What Linux accepts (PATH_MAX with its NUL, NAME_MAX). Longer paths can be made but not removed.
 _LONGEST_PATH, _LONGEST_NAME = 4095, 255
 _SAFER = "choose an empty or new directory such as /mnt/NAME"
 
-# The system's own: nothing may cover these folders themselves.
+# The system's own folders, which nothing may cover.
 # fmt: off
 _SYSTEM_DIRS = frozenset({
     "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/run/lock", "/run/user", "/srv",
     "/tmp", "/usr/local", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
 })
-# Nor anything below these, where programs, devices and kernel interfaces live.
+# Nor anything below these, where programs, devices and kernel interfaces are.
 _SYSTEM_TREES = (
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
     "/run/systemd", "/sbin", "/sys", "/usr",
@@ -37,7 +37,7 @@ _SYSTEM_TREES = (
 
 
 class NotEmpty(Refused):
-    """Something lies where a volume is wanted, which would hide it."""
+    """There is something where a volume is wanted, and the volume would hide it."""
 
 
 class PointKind(StrEnum):
@@ -50,10 +50,9 @@ class PointKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """An existing directory above a mount point, with what decides who may swap things in it.
+    """An existing directory above a mount point, and what decides who can exchange its contents.
 
-    ``of_unknown``: its uid is what the files of all users have that this user namespace does not
-    know.
+    ``of_unknown``: its uid is the one shown for all users that this user namespace does not know.
     """
 
     path: str
@@ -65,10 +64,10 @@ class Folder:
 
     @property
     def others_can_write(self) -> str | None:
-        """Say who but root can rename things in it, None where nobody can.
+        """Say who besides root can rename things in it, None if nobody can.
 
-        A sticky directory such as ``/tmp`` counts: before the next boot's mount anybody may put a
-        directory or a symlink of theirs where the mount point was. With an ACL the group's bits are
+        A sticky directory such as ``/tmp`` counts: before the next boot's mount, anybody may put
+        their directory or symlink in the place of the mount point. With an ACL, the group bits are
         its mask, which covers every user and group that it names.
         """
         if self.of_unknown:
@@ -88,9 +87,9 @@ class Folder:
 class Place:
     """What is found on the way to a mount point.
 
-    ``parents`` are the existing directories above it, ``/`` first; ``missing`` the directories that
-    do not exist yet, outermost first, the point itself last. ``symlink`` is the first component
-    that is one. ``entries`` are the first few names in the point, which tell that it is not empty.
+    ``parents`` are the existing directories above it, ``/`` first; ``missing`` are the directories
+    that do not exist yet, outermost first, the mount point last. ``symlink`` is the first component
+    that is one. ``entries`` are the first few names in the mount point, if it is not empty.
     """
 
     kind: PointKind
@@ -102,10 +101,10 @@ class Place:
 
 
 def check_path(path: str) -> str:
-    """Return ``path`` without slashes too many; raise ``Refused`` where its text is unsafe.
+    """Return ``path`` without superfluous slashes; raise ``Refused`` if its text is unsafe.
 
-    Control characters break fstab and terminals, ``..`` says another place than it seems, blanks at
-    the end break systemd's mount units (systemd#38804).
+    Control characters break fstab and terminals, ``..`` may lead to another place than it seems,
+    and blanks at the end break systemd's mount units (systemd#38804).
     """
     if not path.startswith("/"):
         raise Refused(f"{path!r} is not an absolute path; nothing was changed.", _SAFER)
@@ -139,9 +138,9 @@ def is_system_dir(path: str) -> bool:
 
 
 def look(path: str) -> Place:
-    """Walk to ``path`` (checked), following nothing, and return what is there.
+    """Walk to ``path`` (checked) without following links, and return what is there.
 
-    Raises ``HostprepError`` where something on the way cannot be looked at.
+    Raises ``HostprepError`` if something on the way cannot be looked at.
     """
     parents: list[Folder] = []
     current = "/"
@@ -170,7 +169,7 @@ def look(path: str) -> Place:
 
 
 def place_refusal(path: str, place: Place) -> Refused | None:
-    """Return why a volume may not lie at ``path``, whatever is mounted there, else None."""
+    """Return why a volume may not be at ``path``, whatever is mounted there, otherwise None."""
     if is_system_dir(path):
         return Refused(f"{path} belongs to the system; nothing was changed.", _SAFER)
     if place.symlink:
@@ -186,7 +185,7 @@ def place_refusal(path: str, place: Place) -> Refused | None:
                 spec_hint=f"{outside} a volume: `to: DIR`",
             )
         if who := folder.others_can_write:
-            # Usually /mnt is root's alone, but where it is the one it would be refused again.
+            # Usually only root can write to /mnt; if /mnt is the problem, do not suggest it.
             safer = _SAFER.replace("/mnt", "/srv") if folder.path == "/mnt" else _SAFER
             return Refused(
                 f"{folder.path}, above the mount point, {who}: others could put another directory"
@@ -198,14 +197,14 @@ def place_refusal(path: str, place: Place) -> Refused | None:
     if place.read_only:
         return Refused(
             f"{place.missing[0]} cannot be made: its file system is mounted read-only.",
-            # Where it is the root's, /mnt lies on it too.
+            # If the root file system is read-only, so is /mnt.
             "choose a directory on one that can be written, such as /run/NAME",
         )
     return None
 
 
 def symlink_refusal(path: str, symlink: str) -> Refused:
-    """Return why nothing is done at ``path``, on the way to which there is a symlink."""
+    """Return why nothing is done at ``path``, whose way contains a symlink."""
     hint = "it leads back to itself, and nowhere: name a directory instead"
     if not leads_in_circle(path):
         hint = f"it leads to {followed(path)}: name that instead, if it is what you mean"
@@ -220,9 +219,9 @@ def _folder(path: str, status: os.stat_result, place: str | int) -> Folder:
 
 
 def not_empty_refusal(path: str, place: Place) -> NotEmpty | None:
-    """Return why no volume may be mounted over what lies in ``path``, None where nothing does.
+    """Return why no volume may be mounted over the contents of ``path``, None if there are none.
 
-    To be asked only where nothing is mounted there yet.
+    To be called only if nothing is mounted there yet.
     """
     if not place.entries:
         return None
@@ -235,11 +234,11 @@ def not_empty_refusal(path: str, place: Place) -> NotEmpty | None:
 
 
 def make_dirs(paths: tuple[str, ...]) -> None:
-    """Make the directories, outermost first: root's, mode 0755, each new and never a link's target.
+    """Make the directories, outermost first, as root's with mode 0755, without following links.
 
-    Each parent is opened without following links and must be one that others cannot write, so that
-    nothing can be exchanged between the look and the making. Raises ``Refused`` otherwise, and
-    ``HostprepError`` where one cannot be made; those before it stay.
+    Each parent must be a directory that others cannot write to, so that nothing can be exchanged
+    between check and creation. Raises ``Refused`` otherwise, and ``HostprepError`` if one cannot be
+    made; those before it stay.
     """
     for path in paths:
         parent, name = os.path.split(path)
@@ -257,10 +256,10 @@ def make_dirs(paths: tuple[str, ...]) -> None:
 
 
 def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Remove those of the directories, outermost first, that are empty; return what was removed.
+    """Remove the empty ones of the directories (outermost first); return what was removed.
 
-    One that is a mount point in another mount namespace stays: removing it makes the kernel unmount
-    what is on it there, used or not (rmdir(2) fails only for mounts in our own namespace).
+    A mount point in another mount namespace stays: removing it makes the kernel unmount what is
+    mounted there, in use or not (rmdir(2) fails only for mounts in our own namespace).
     """
     removed: list[str] = []
     if not paths:
@@ -274,15 +273,15 @@ def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
         except FileNotFoundError:
             continue
         except OSError:
-            break  # somebody uses it: then what is above it stays too
+            break  # somebody uses it, so its parents stay too
         removed.append(path)
     return tuple(removed)
 
 
 def _is_same_place(pid: int, path: str) -> bool:
-    """Tell whether ``path`` is the same directory to a process: a container has a root of its own.
+    """Return whether ``path`` is the same directory for a process: containers have other roots.
 
-    What it mounted on it hides that directory itself, so its parent is compared.
+    What it has mounted there hides the directory itself, so the parents are compared.
     """
     parent = os.path.dirname(path)
     try:
@@ -308,7 +307,7 @@ def _open_walking(path: str) -> int:
 
 
 def first_names(path: str) -> tuple[str, ...]:
-    """Return the first few names in a directory; none where this user may not look into it."""
+    """Return the first few names in a directory; none if this user may not look into it."""
     names = []
     try:
         with os.scandir(path) as entries:
@@ -317,5 +316,5 @@ def first_names(path: str) -> tuple[str, ...]:
                 if len(names) > _NAMES_SHOWN:
                     break
     except PermissionError:
-        return ()  # an ordinary user's dry run: whether it is empty shows when root runs it
+        return ()  # an ordinary user's dry run: root's run will see whether it is empty
     return tuple(names)

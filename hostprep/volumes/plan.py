@@ -1,4 +1,4 @@
-"""What has to be done so that a volume is as somebody wants it: pure, from request and facts."""
+"""What has to be done to make a volume as wanted: pure, from request and facts."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from hostprep.volumes.settings import (
 class VolumePlan:
     """What would be done, step by step, and what not; ``changes`` say it in words.
 
-    With a ``refusal`` nothing may be done. ``options`` are the mount options that the volume has
-    afterwards, sizes in bytes; ``fstab_options`` those that it gets at the next boot, None where
-    fstab is not asked for. ``mount`` is a first mount, ``remount_options`` of None leaves the
-    mounted ones; ``mode`` and ``owner`` of None need no change on the mounted directory.
+    With a ``refusal`` nothing may be done. ``options`` are the resulting mount options, with sizes
+    in bytes; ``fstab_options`` those at the next boot, None if fstab is not asked for. ``mount``:
+    it is a first mount. If ``remount_options`` is None, the mounted options stay; if ``mode`` and
+    ``owner`` are None, the mounted directory needs no change.
     """
 
     request: VolumeRequest
@@ -68,14 +68,14 @@ class VolumePlan:
 
     @property
     def mounts(self) -> bool:
-        """Whether the kernel is asked to mount or to remount it."""
+        """Whether the kernel has to mount or remount it."""
         return self.mount or self.remount_options is not None
 
 
 def plan_volume(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     """Return the plan that makes the volume at ``facts.path`` as ``request`` wants it.
 
-    Never raises for what the facts hold: the first rule that forbids it is the plan's ``refusal``.
+    Never raises because of the facts: the first rule that forbids it is the plan's ``refusal``.
     """
     try:
         _check_place(request, facts)
@@ -226,7 +226,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
 def _growth_budget(
     request: VolumeRequest, facts: VolumeFacts, live: LiveVolume, size_bytes: int, inodes: int
 ) -> RamBudget | None:
-    """Return the budget of a volume that grows, None of one that does not."""
+    """Return the budget of a volume that grows, None if it does not."""
     if size_bytes <= live.size_bytes and inodes <= (live.inodes or 0):
         return None
     growth = size_bytes - live.used_bytes + (inodes - live.used_inodes) * INODE_BYTES
@@ -257,7 +257,7 @@ def _limit_changes(live: LiveVolume, size_bytes: int, inodes: int, huge: Huge) -
 def _remount_options(
     facts: VolumeFacts, live: LiveVolume, size_bytes: int, inodes: int, huge: Huge
 ) -> tuple[str, ...]:
-    """Return the options of the remount; raise ``Refused`` where it would close the volume."""
+    """Return the options of the remount; ``Refused`` if it would close the other mounts."""
     _check_read_only_here(facts)
     kept = [option for option in live.options if option in KEPT_AT_REMOUNT]
     limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
@@ -266,7 +266,7 @@ def _remount_options(
 
 
 def _directory_changes(live: LiveVolume, mode: int, owner: tuple[int, int]) -> list[Step]:
-    """Return what is to be changed of the volume's root, which a remount leaves as it is."""
+    """Return the changes to the volume's root directory, which a remount leaves as it is."""
     changes = []
     if mode != live.mode:
         changes.append(Step(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
@@ -277,10 +277,10 @@ def _directory_changes(live: LiveVolume, mode: int, owner: tuple[int, int]) -> l
 
 
 def _check_read_only_here(facts: VolumeFacts) -> None:
-    """Raise ``Refused`` where the mount is read-only and its file system is not (a ``bind``).
+    """Raise ``Refused`` if the mount is read-only but its file system is not (a ``bind``).
 
-    A remount cannot change the one without the other: those who write to the volume by another of
-    its mounts, as in a container, could not any more.
+    A remount cannot change one without the other, so those who write to the volume through another
+    of its mounts, for instance in a container, could no longer do so.
     """
     mount = facts.mount
     if mount is not None and "ro" in mount.mount_options and "ro" not in mount.super_options:
@@ -313,7 +313,7 @@ def _above_warnings(facts: VolumeFacts) -> tuple[str, ...]:
 
 
 def _swap_warnings(request: VolumeRequest, facts: VolumeFacts, *, noswap: bool) -> tuple[str, ...]:
-    # Swapped out to zram alone it stays in RAM, if compressed.
+    # What is swapped out to zram stays in RAM, compressed.
     if noswap or request.swap or not facts.headroom.swap_active or facts.headroom.swap_in_ram:
         return ()
     if facts.support.noswap:

@@ -1,4 +1,4 @@
-"""What hostprep mounted, where and for whom: one JSON file a volume below the state directory.
+"""What hostprep mounted, where and for whom: a JSON file per volume below the state directory.
 
 A tmpfs without a record, and without a line of ours in fstab, is somebody else's: it is never
 changed or unmounted.
@@ -22,7 +22,7 @@ from hostprep.volumes.fstab import volume_id_for
 
 _SCHEMA = "hostprep.volume-record/1"
 _FOLDER = "volumes"
-_LONGEST_NAME = 240  # the kernel's 255, less what the file has that it is written to first
+_LONGEST_NAME = 240  # the kernel's 255, less what a temporary name adds
 
 
 class _OfAnotherVersion(ValueError):
@@ -33,13 +33,13 @@ class _OfAnotherVersion(ValueError):
 class VolumeRecord:
     """A volume that hostprep mounted, or was about to mount.
 
-    ``volume_id`` follows from ``path``; earlier versions read no record without it.
+    ``volume_id`` follows from ``path``; earlier versions do not read records without it.
     ``device`` is the tmpfs's ``major:minor``, None from before the mount until it is known, and
-    ``source`` its name in /proc/mounts; both, since the kernel gives a free number to the next one.
+    ``source`` its name in /proc/mounts; both, because the kernel reuses device numbers.
     ``made_dirs`` are the directories that hostprep made to mount on, outermost first: they are
     removed with the volume if they are empty. ``requested_by`` is the user behind sudo, if any.
-    ``namespaces`` are those that it was mounted in (``host.elsewhere``); None in records of
-    versions that did not note them.
+    ``namespaces`` are those in which it was mounted (``host.elsewhere``); None in records of
+    versions that did not have them.
     """
 
     path: str
@@ -60,7 +60,7 @@ class VolumeRecord:
 
     @classmethod
     def from_json(cls, content: bytes) -> VolumeRecord:
-        """Read a stored record; raise ``ValueError`` or ``TypeError`` for another."""
+        """Parse a stored record; raise ``ValueError`` or ``TypeError`` if it is not one."""
         fields: Any = parse_kept(content)
         schema = fields.get("schema") if isinstance(fields, dict) else None
         if schema != _SCHEMA:
@@ -73,10 +73,10 @@ class VolumeRecord:
 
 
 def read_record(path: str) -> VolumeRecord | None:
-    """Return the record of the volume at ``path``, None where there is none.
+    """Return the record of the volume at ``path``, None if there is none.
 
-    Raises ``HostprepError`` where the file cannot be understood: it may say that the volume is
-    ours, so nothing may be decided without it.
+    Raises ``HostprepError`` if the file cannot be understood: it may say that the volume is ours,
+    so nothing may be decided without it.
     """
     for directory in readable_state_dirs():
         record = _load(
@@ -91,7 +91,7 @@ def read_record(path: str) -> VolumeRecord | None:
 
 
 def all_records() -> tuple[VolumeRecord, ...]:
-    """Return every readable record, by path; an ordinary user's and the machine's."""
+    """Return every readable record, by path: an ordinary user's and the machine's."""
     return readable(_record_files(), _load, "path")
 
 
@@ -111,7 +111,7 @@ def write_record(record: VolumeRecord, done: str = "nothing else was changed") -
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         remove_unwritten(file.parent)
-        # Not flushed: a power cut takes the tmpfs that it speaks of as well.
+        # Not flushed, because a power cut also removes the tmpfs that it describes.
         write_atomically(file, [record.to_json()], durable=False)
     except OSError as error:
         raise HostprepError(
@@ -122,13 +122,13 @@ def write_record(record: VolumeRecord, done: str = "nothing else was changed") -
 
 
 def delete_record(path: str, done: str = "nothing else was changed") -> None:
-    """Forget the volume at ``path``; nothing happens where there is no record.
+    """Forget the volume at ``path``; nothing happens if there is no record.
 
     Raises ``HostprepError`` if it fails; ``done`` says what was changed by then.
     """
     file = _file(path, state_dir())
     try:
-        # No fsync: what a power cut brings back is of another boot, and means nothing then.
+        # No fsync: a record that a power cut brings back is of another boot, and means nothing.
         file.unlink(missing_ok=True)
     except OSError as error:
         raise HostprepError(
@@ -154,7 +154,7 @@ def _load(
 ) -> VolumeRecord | None:
     try:
         content = read_kept(file)
-        # A power cut may leave an empty file of what was not flushed.
+        # A power cut may leave a file that was not flushed empty.
         return VolumeRecord.from_json(content) if content else None
     except FileNotFoundError:
         return None
@@ -168,14 +168,14 @@ def _load(
 
 
 def record_name(path: str) -> str:
-    """Return what the record of the volume at ``path`` is called: its id, but for a long one.
+    """Return the name of the record of the volume at ``path``: its id, unless that is too long.
 
-    An id has up to three characters a byte of the path, and a file's name ends at 255.
+    An id has up to three characters per byte of the path, and a file name has at most 255 bytes.
     """
     volume_id = volume_id_for(path)
     if len(volume_id) <= _LONGEST_NAME:
         return volume_id
-    import xxhash  # for such a path alone
+    import xxhash  # only needed for such a path
 
     return f"{volume_id[:100]}-{xxhash.xxh3_128_hexdigest(volume_id.encode())}"
 

@@ -1,4 +1,4 @@
-"""Taking a volume away again: refused while it is used, holds data, or is not hostprep's."""
+"""Removing a volume: refused while it is in use, holds data, or is not hostprep's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hostprep.volumes.records import delete_record
 
 @dataclass(frozen=True, slots=True)
 class UnmountRequest:
-    """A volume to take away. ``discard_data`` allows losing what is still in it."""
+    """A volume to remove. ``discard_data`` allows losing what is still in it."""
 
     path: str
     fstab: bool = False
@@ -57,15 +57,15 @@ class UnmountPlan:
 
 
 class StillUsed(Refused):
-    """The volume is used, holds data or has other mounts inside: it stays until that is over."""
+    """The volume is in use, holds data or has other mounts inside, and stays until that is over."""
 
 
 class NotUnmounted(HostprepError):
-    """The volume is used by somebody, as the kernel found; nothing else was changed by then."""
+    """The kernel says that the volume is in use; nothing else was changed by then."""
 
 
 class UnmountFailed(HostprepError):
-    """The volume could not be unmounted, and nobody uses it; nothing else was changed by then."""
+    """The volume could not be unmounted although it is not in use; nothing else was changed."""
 
 
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
@@ -75,7 +75,7 @@ def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
     """
     try:
         path = check_path(request.path)
-    except Refused as refusal:  # another directory, which that advises, is no help here
+    except Refused as refusal:  # its advice, to choose another directory, is no help here
         hint = "no volume can be there; `hostprep status` shows which there are"
         raise Refused(refusal.message, hint) from None
     facts = gather(path)
@@ -85,12 +85,12 @@ def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
 def plan_unmount(
     request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, ...]
 ) -> UnmountPlan:
-    """Return the plan that takes the volume away; pure, and raises nothing for what the facts hold.
+    """Return the plan that removes the volume; pure, and never raises because of the facts.
 
-    It has a ``refusal`` where what is mounted is the system's, or not hostprep's volume; where the
-    volume is used, has other mounts inside, is or may be mounted out of sight, or holds data that
-    ``request`` does not give up; where its line in fstab is to go and cannot; and where a symlink
-    is on the way to a path at which none is known.
+    It has a ``refusal`` if what is mounted is the system's, or not hostprep's volume; if the volume
+    is in use, has other mounts inside, is or may be mounted out of sight, or holds data that
+    ``request`` does not give up; if its line in fstab should be removed but cannot be; and if a
+    symlink is on the way to a path at which no volume is known.
     """
     path = facts.path
     try:
@@ -101,7 +101,7 @@ def plan_unmount(
     removes_line = new_fstab is not None
     reloads = request.fstab and facts.reload_is_due
     line_stays = facts.fstab_entry is not None and not removes_line
-    # With a line in fstab the volume comes back at boot: its directories and record stay for that.
+    # With a line in fstab the volume comes back at boot, so its directories and record stay.
     forget = facts.record is not None and not line_stays
     made = facts.record.made_dirs if facts.record is not None and not line_stays else ()
     changes = []
@@ -143,9 +143,9 @@ def plan_unmount(
 
 
 def without_line(facts: VolumeFacts) -> bytes | None:
-    """Return fstab without the volume's line, None where it has none. Pure.
+    """Return fstab without the volume's line, None if it has none. Pure.
 
-    Raises ``Refused`` where somebody made something else of the line, or fstab cannot be replaced.
+    Raises ``Refused`` if somebody made something else of the line, or fstab cannot be replaced.
     """
     if facts.fstab_refusal is not None:
         raise facts.fstab_refusal
@@ -159,9 +159,9 @@ def without_line(facts: VolumeFacts) -> bytes | None:
 
 
 def check_line_removal(path: str, on_wait: Callable[[str], None] | None) -> None:
-    """Raise what would keep the volume's line in fstab from being removed; changes nothing.
+    """Raise what would prevent removing the volume's line from fstab; changes nothing.
 
-    For what is to be done before, and could not be undone after it fails.
+    For steps before the removal that could not be undone if it failed.
     """
     need_root(f"removing the line of {path} from fstab")
     check_edit(fstab_path(), _fstab_edit(path), on_wait)
@@ -170,11 +170,11 @@ def check_line_removal(path: str, on_wait: Callable[[str], None] | None) -> None
 def apply_unmount(
     plan: UnmountPlan, *, on_wait: Callable[[str], None] | None = None
 ) -> UnmountPlan:
-    """Carry out ``plan``, after planning once more under the lock; return what was done.
+    """Carry out ``plan``, after planning again under the lock; return what was done.
 
-    Raises the refusal of either plan, ``NotUnmounted`` where the kernel finds it used,
-    ``UnmountFailed`` where it is not unmounted for another reason, and ``HostprepError`` without
-    root or its right to mount, and where another step fails.
+    Raises the refusal of either plan, ``NotUnmounted`` if the kernel says that it is in use,
+    ``UnmountFailed`` if it is not unmounted for another reason, and ``HostprepError`` without root
+    or its right to mount, or if another step fails.
     """
     if plan.refusal is not None:
         raise plan.refusal
@@ -205,7 +205,7 @@ def apply_unmount(
 
 
 def lacking_right_to_unmount(plan: UnmountPlan) -> HostprepError | None:
-    """Return why root in a container cannot unmount, who would be told to end what uses it."""
+    """Return why root in a container cannot unmount: else it is told to end the volume's users."""
     if not plan.unmount or has_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
@@ -216,7 +216,7 @@ def lacking_right_to_unmount(plan: UnmountPlan) -> HostprepError | None:
 
 
 def others_in(path: str) -> tuple[PathUser, ...]:
-    """Return who else uses a volume; our own working directory we can leave."""
+    """Return who else uses a volume; our own working directory does not count."""
     return tuple(user for user in users_of(path) if user.pid != os.getpid())
 
 
@@ -228,7 +228,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         if facts.place.symlink and facts.record is None and facts.fstab_entry is None:
             raise symlink_refusal(path, facts.place.symlink)
         return
-    if is_system_dir(path):  # how to unmount it is no advice to give
+    if is_system_dir(path):  # do not advise anybody to unmount this
         raise Refused(
             f"{path} belongs to the system; nothing was changed.",
             "`hostprep status` shows which volumes there are",
@@ -265,7 +265,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
 
 
 def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
-    """Unmount the volume; return what is to be told of it all the same."""
+    """Unmount the volume; return warnings for the user."""
     path = plan.path
     mount = mount_at(path, read_mounts())
     with contextlib.suppress(OSError):
@@ -277,14 +277,14 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
         users = "; ".join(map(str, others_in(path)))
         words = error.completed.stderr.strip().rstrip(".")
         failed = f"{path} could not be unmounted: {users or words or error.message.rstrip('.')}."
-        if users or "busy" in words:  # EBUSY, in umount's words and in the C library's
+        if users or "busy" in words:  # EBUSY, in the words of umount or of the C library
             hint = "end what uses it, and run the same command again"
             raise NotUnmounted(failed, hint) from None
         hint = "see what the kernel says of it (`dmesg`), and run the same command again"
         raise UnmountFailed(failed, hint) from None
     if read_live(path) is not None:
         raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
-    # Asked afterwards: the kernel may have unmounted others with it (mount_namespaces(7)).
+    # Asked afterwards, because the kernel may have unmounted others with it (mount_namespaces(7)).
     places = () if mount is None else mounted_places(mount)
     if not places:
         return ()

@@ -1,4 +1,4 @@
-"""What a volume gets: size, inodes, huge pages and the mount options that say so; pure."""
+"""A volume's settings: size, inodes, huge pages and the mount options for them; pure."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from hostprep.volumes.options import parse_options
 Known = TypeVar("Known")
 
 DEFAULT_MODE = 0o755
-# What a mount has of somebody's own, and a remount that does not name it may take away.
+# Options that somebody else may have set, and that a remount without them would remove.
 KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
-# Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
-# so few that a set of small files stops half-way, nor more than 4 GiB of memory for inodes alone.
+# If nothing is known about the files: one inode per 16 KiB, as mke2fs(8) does, but never so few
+# that a set of small files stops half-way, and no more than 4 GiB of memory for inodes alone.
 _BYTES_PER_INODE = 16 * KIB
 _LEAST_DEFAULT_INODES = 64 * 1024
 _MOST_DEFAULT_INODES = 4 * 1024 * 1024
-# Inodes beyond what files take that are known, so that they may grow a little without a remount.
+# Spare inodes beyond those of known files, so that some can be added without a remount.
 _SPARE_INODES = 4096
-# What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
+# The RAM in /proc/meminfo differs slightly from boot to boot, and so does a percentage of it.
 _SAME_SHARE = 0.01
 
 
 def default_inodes(size_bytes: int) -> int:
-    """Return how many inodes a volume of this size gets where nothing is known of its files."""
+    """Return how many inodes a volume of this size gets if nothing is known about its files."""
     return min(max(size_bytes // _BYTES_PER_INODE, _LEAST_DEFAULT_INODES), _MOST_DEFAULT_INODES)
 
 
 def roomy_inodes(used: int, coming: int) -> int:
-    """Return how many inodes a volume gets that has some in use, and for which others are known."""
+    """Return how many inodes a volume gets with so many in use and so many known to come."""
     return used + coming * 5 // 4 + _SPARE_INODES
 
 
 def is_same_share(size_bytes: int, wanted_bytes: int) -> bool:
-    """Whether a size is as good as the percentage of the RAM that was worked out just now."""
+    """Whether a size is as good as the percentage of the RAM that was just calculated."""
     return abs(size_bytes - wanted_bytes) < wanted_bytes * _SAME_SHARE
 
 
 def new_size(request: VolumeRequest, live: LiveVolume, unchanged: list[Unchanged]) -> int:
-    """Return the size of a volume that is mounted already, in whole pages; notes what stays.
+    """Return the size of a volume that is already mounted, in whole pages; note what stays.
 
-    Raises ``Refused`` where less is asked for than it holds, and where it has no limit, which a
-    remount cannot set.
+    Raises ``Refused`` if less is asked for than it holds, or if it has no limit, because a remount
+    cannot set one.
     """
     if not live.size_bytes:
         raise Refused(
@@ -94,11 +94,11 @@ def new_inodes(
     size_bytes: int,
     unchanged: list[Unchanged],
 ) -> int:
-    """Return the inodes of a volume that is mounted already: never fewer than it has.
+    """Return the inodes of a volume that is already mounted: never fewer than it has.
 
-    Where no number is asked for, also no fewer than hostprep set, so that a remount by hand with
-    fewer is undone. Notes in ``unchanged`` where it has more than were asked for. Raises
-    ``Refused`` where it has no limit, which a remount cannot set.
+    If no number is asked for, also no fewer than hostprep set, so that a remount by hand with fewer
+    is undone. Notes in ``unchanged`` if it has more than were asked for. Raises ``Refused`` if it
+    has no limit, because a remount cannot set one.
     """
     if live.inodes is None:
         raise Refused(
@@ -123,8 +123,8 @@ def new_inodes(
 def making_writable(path: str, options: Iterable[str]) -> str:
     """Return the command that makes a read-only volume writable and keeps its other ``options``.
 
-    Given the path alone, mount(8) adds options from fstab, such as the size. Given the source as
-    well, it takes only those of the command, so all that are to stay must be there.
+    If only the path is given, mount(8) adds options from fstab, such as the size. With the source
+    as well, it takes only those on the command line, so all that should stay must be there.
     """
     kept = [option for option in options if option in KEPT_AT_REMOUNT - {"ro"}]
     words = ",".join(dict.fromkeys(["remount", "rw", *FLAGS, *kept]))
@@ -132,9 +132,9 @@ def making_writable(path: str, options: Iterable[str]) -> str:
 
 
 def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> tuple[str, ...]:
-    """Return what to say where a mounted volume is read-only: somebody's doing, and left so.
+    """Return warnings if a mounted volume is read-only: somebody did that, and it stays.
 
-    Raises ``Refused`` where its mode or owner is another than the wanted one: it cannot change.
+    Raises ``Refused`` if its mode or owner is not the wanted one, because they cannot be changed.
     """
     if "ro" not in live.options:
         return ()
@@ -153,7 +153,7 @@ def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> t
 
 @dataclass(frozen=True, slots=True)
 class LineSettings:
-    """What a line in fstab says of a volume's root folder and huge pages; None: nothing."""
+    """What a line in fstab says about a volume's root folder and huge pages; None: nothing."""
 
     mode: int | None = None
     uid: int | None = None
@@ -169,7 +169,7 @@ def line_settings(facts: VolumeFacts) -> LineSettings:
     said, named = parse_options(entry.options), {each.partition("=")[0] for each in entry.options}
     uid, gid = facts.line_owner
     return LineSettings(
-        # Left out it would be 1777 at the next boot, which no line of ours means.
+        # Without a mode it would be 1777 at the next boot, which no line of ours means.
         said.mode if "mode" in named and said.mode >= 0 else None,
         first_known(said.uid, otherwise=uid) if "uid" in named else None,
         first_known(said.gid, otherwise=gid) if "gid" in named else None,
@@ -178,12 +178,12 @@ def line_settings(facts: VolumeFacts) -> LineSettings:
 
 
 def kept_settings(request: VolumeRequest, facts: VolumeFacts) -> LineSettings:
-    """Return what stays as its line in fstab says where the request leaves it open."""
+    """Return the fstab line's settings that stay because the request does not set them."""
     return line_settings(facts) if request.keep_line else LineSettings()
 
 
 def first_known(*values: Known | None, otherwise: Known) -> Known:
-    """Return the first of ``values`` that is one."""
+    """Return the first of ``values`` that is not None."""
     return next((value for value in values if value is not None), otherwise)
 
 
@@ -213,7 +213,7 @@ def mount_options(
 def boot_options(
     request: VolumeRequest, facts: VolumeFacts, size_bytes: int, inodes: int, noswap: bool
 ) -> tuple[str, ...]:
-    """Return what the line in fstab of a volume that is mounted is to say."""
+    """Return what the fstab line of a mounted volume should say."""
     live, line = facts.live, kept_settings(request, facts)
     assert live is not None
     return mount_options(
@@ -231,7 +231,7 @@ def boot_options(
 
 
 def huge_pages(request: VolumeRequest, facts: VolumeFacts) -> Huge:
-    """Return the huge pages to mount with; ``Refused`` where the kernel does not take them."""
+    """Return the huge pages to mount with; ``Refused`` if the kernel does not support them."""
     if request.huge is None:
         kept = None if facts.support.huge is False else kept_settings(request, facts).huge
         default = Huge.WITHIN_SIZE if facts.support.huge else Huge.NEVER

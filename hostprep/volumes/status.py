@@ -1,4 +1,4 @@
-"""How hostprep's volumes are now, and whether that is what was mounted and what fstab says."""
+"""The state of hostprep's volumes, compared with what was mounted and what fstab says."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from hostprep.volumes.records import VolumeRecord, all_records
 
 @dataclass(frozen=True, slots=True)
 class VolumeStatus:
-    """A volume on record or in fstab. ``live`` of None: it is not mounted, or has a ``problem``.
+    """A volume on record or in fstab. ``live`` is None if it is not mounted, or has a ``problem``.
 
-    ``problem`` says why it cannot be looked at though something is mounted there, or that this is
-    not hostprep's.
-    ``drift`` says where the mounted volume differs from what hostprep mounted, ``fstab_drift``
-    where it differs from its line in fstab, or what that lacks for a boot; ``in_fstab`` whether
-    there is one. ``foreign_line`` is somebody else's for the same path, in words, or the volume's
-    own that somebody pointed at another.
+    ``problem`` says why it cannot be looked at although something is mounted there, or that this is
+    not hostprep's. ``drift`` says where the mounted volume differs from what hostprep mounted,
+    ``fstab_drift`` where it differs from its line in fstab, or what that line lacks for a boot;
+    ``in_fstab`` whether there is a line. ``foreign_line`` is somebody else's line for the same
+    path, in words, or the volume's own that somebody pointed at another path.
     """
 
     path: str
@@ -45,14 +44,14 @@ class VolumeStatus:
 def volume_statuses() -> tuple[VolumeStatus, ...]:
     """Return the status of every volume that hostprep mounted or put into fstab, by path.
 
-    One that cannot be looked at has its ``problem``, and does not keep the others from being shown.
+    A volume that cannot be looked at has a ``problem``, and does not hide the others.
     """
     records = {record.path: record for record in all_records()}
     place = fstab_path()
     try:
         fstab = read_for_boot(place)
     except HostprepError:
-        fstab = b""  # refused as a place to write to, and then nothing of ours was written there
+        fstab = b""  # unfit to be edited, so nothing of ours was written there
     lines = {entry.simple_target: entry for entry in entries(fstab) if entry.is_ours}
     mounts = read_mounts()
     return tuple(
@@ -115,10 +114,10 @@ def _drift(live: LiveVolume, record: VolumeRecord) -> tuple[str, ...]:
 
 
 def _line_drift(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
-    """Return where the volume differs from its line in what ``compare_options`` leaves out.
+    """Return differences between the volume and its line that ``compare_options`` leaves out.
 
-    That is being read-only, and a size that the line does not give, or not as a number. A share of
-    the RAM may be off by a hundredth of it: the kernel counts the RAM a little differently.
+    These are being read-only, and a size that the line does not give, or not as a number. A share
+    of the RAM may differ by a hundredth, because the kernel counts the RAM a little differently.
     """
     found = []
     if "ro" in live.options and "ro" not in options:

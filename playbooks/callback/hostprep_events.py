@@ -17,27 +17,27 @@ description: What hostprep.fleet reads from ansible-playbook's stdout.
 """
 
 
-# What ssh adds on its own when a session over a shared connection ends.
+# Added by ssh when a session over a shared connection ends.
 _FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
 _MOST_OUTPUT = 2000
-# Of what one host says: more would hold up the results of all, or push them off the screen.
+# The limit for one host: more would delay the results of all, or push them off the screen.
 _MOST_WORDS = 20_000
 _MOST_LINE = 16 * 1024 * 1024
-_MOST_DIFF_LINES = 2_000  # to compare them takes their square at least
+_MOST_DIFF_LINES = 2_000  # comparing takes at least their square
 _SIDES = ("before", "after")
-_MOST_LEVELS = 32  # of a document; what nests deeper stops whoever reads it, here or later
+_MOST_LEVELS = 32  # deeper documents make readers fail, here or later
 _SAYING = ("debug", "ansible.builtin.debug")
-# What the controller does by itself, without a connection to the host.
+# Actions that the controller performs by itself, without a connection to the host.
 _HERE = {
     "assert", "debug", "fail", "include_role", "include_tasks", "set_fact", "validate_argument_spec"
 }  # fmt: skip
-# Ansible's own words for a failure, where whatever failed has said its own.
+# Ansible's generic words for a failure, used although the failed program printed its own.
 _SAYS_NOTHING = re.compile(
     r"non-zero return code|failed to validate|MODULE FAILURE\b.*|Module result deserialization"
     r" failed: No start of json char found",
     re.DOTALL,
 )
-# Where in Ansible's code, or in a module's, Python was when the error came that is named after it.
+# The position in Ansible's or a module's code before the error itself.
 _TRACEBACK = re.compile(
     r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?=\S)", re.MULTILINE
 )
@@ -45,7 +45,7 @@ _NOT_UNDERSTOOD = "its answer is not understood. What was done there is not know
 
 
 class CallbackModule(CallbackBase):
-    """Events of plays, of tasks on hosts, and the sums at the end."""
+    """Events of plays, of tasks on hosts, and the final statistics."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -74,13 +74,13 @@ class CallbackModule(CallbackBase):
         self._emit("stats", hosts=sorted(stats.processed))
 
     def _result(self, event: str, result: Any) -> None:
-        # Without the underscore since ansible-core 2.19.
+        # The name without an underscore is from ansible-core 2.19 on.
         host = getattr(result, "host", None) or result._host
         task = getattr(result, "task", None) or result._task
         whose = {"host": host.get_name(), "task": task.name or task.get_name()}
         try:
-            # What our playbooks say of their own is for whoever keeps the inventory.
-            # Of what nests too deep to be copied Ansible may not know the action.
+            # What our playbooks say themselves is for whoever maintains the inventory. Ansible may
+            # not know the action of a result that is nested too deeply to be copied.
             action = task.action or ""
             warns = event == "ok" and action in _SAYING
             reached = event in ("ok", "failed") and not (
@@ -91,7 +91,7 @@ class CallbackModule(CallbackBase):
             if len(line) > _MOST_LINE or _nests([told["document"]], _MOST_LEVELS):
                 raise ValueError(_NOT_UNDERSTOOD)
         except Exception:
-            # A host may send anything. Without an event of its end it would count as unharmed.
+            # A host may send anything. Without a final event it would count as unharmed.
             line = self._line("failed", **whose, message=_NOT_UNDERSTOOD)
         self._display.display(line, screen_only=True)
 
@@ -113,7 +113,7 @@ class CallbackModule(CallbackBase):
             if length > _MOST_DIFF_LINES:
                 return "(too long to be compared)\n"
             return str(self._get_diff(diff))
-        except Exception:  # it is none; what else the host says counts all the same
+        except Exception:  # not a document; everything else that the host says still counts
             return None
 
     def _length(self, side: Any) -> int:
@@ -123,18 +123,18 @@ class CallbackModule(CallbackBase):
     def _message(self, fields: dict[str, Any], *, failed: bool) -> str | None:
         message, *errors = (self._words(fields, key) for key in ("msg", "stderr", "module_stderr"))
         if failed and not any(errors):
-            # ssh gives a script a terminal, where its errors come as output.
+            # ssh gives scripts a terminal, so their errors come as output.
             errors = [
                 self._words(fields, key)[-_MOST_OUTPUT:] for key in ("stdout", "module_stdout")
             ]
-            # What an archive was not unpacked for is told apart.
+            # The reason why an archive was not unpacked is in a field of its own.
             if isinstance(unpacked := fields.get("extract_results"), dict):
                 errors.append(self._words(unpacked, "err"))
         if any(errors) and _SAYS_NOTHING.fullmatch(message):
             message = ""
         told = "\n".join(filter(None, (message, *errors)))
         places = _TRACEBACK.findall(told)
-        # What happened comes first, as everywhere: of a full /tmp nobody needs more.
+        # What happened comes first, as everywhere: for a full /tmp nothing more is needed.
         told = _TRACEBACK.sub("", told)
         return "\n".join((told, *map(str.rstrip, places))) or None
 
@@ -152,7 +152,7 @@ class CallbackModule(CallbackBase):
 
 
 def _nests(value: Any, levels: int) -> bool:
-    """Return whether lists and objects stand in each other in more levels than that."""
+    """Return whether lists and objects are nested in more levels than that."""
     held = [value]
     for _ in range(levels):
         lists = (each.values() if isinstance(each, dict) else each for each in held)

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""The host's own hostprep, with Ansible's words: changed, diff, failed. It decides nothing."""
+"""Runs the host's own hostprep and reports in Ansible's terms: changed, diff, failed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def main() -> None:
     )
     unpacked = module.params["unpacked"]
     if unpacked:
-        # Without this the end of a local connection would leave the folder.
+        # Without this, the end of a local connection would leave the folder behind.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         look(module)
@@ -135,7 +135,7 @@ def act(module: AnsibleModule) -> None:
 
 def check(module: AnsibleModule) -> None:
     spec = module.params["spec"]
-    # What was provisioned, and no other: a home that hosts share may hold the lab's hostprep.yml.
+    # Only the spec that was provisioned: a home shared by hosts may have the lab's hostprep.yml.
     named = [spec] if spec and os.path.exists(spec) else []
     document = run(module, ["check", *module.params["arguments"], *named])
     if "error" in document:
@@ -162,15 +162,15 @@ def apply(module: AnsibleModule) -> None:
 
 
 def exchanged(module: AnsibleModule) -> str:
-    """Say that the spec is not what was written, "" where it is.
+    """Say that the spec is no longer what was written, "" if it is.
 
-    Two admins may provision a host at once, and none must be told that it is as their spec says
-    where it is as the other's does.
+    Two admins may provision a host at the same time, and neither must be told that it matches their
+    spec if it matches the other's.
     """
     try:
         found = read(module.params["spec"])
     except (OSError, ValueError):
-        return ""  # hostprep itself says what is wrong with it
+        return ""  # hostprep itself reports what is wrong with it
     if module.params["content"] in (None, found):
         return ""
     return f"another run has written its own spec to {module.params['spec']} meanwhile"
@@ -178,7 +178,7 @@ def exchanged(module: AnsibleModule) -> str:
 
 def plan(module: AnsibleModule) -> None:
     arguments = ["plan", *prune(module)]
-    if module.params["content"] is None:  # the file itself: its sources may be relative to it
+    if module.params["content"] is None:  # the file itself: sources may be relative to it
         document = run(module, [*arguments, module.params["spec"]])
     else:
         document = look_ahead(module, arguments, module.params["content"])
@@ -188,10 +188,10 @@ def plan(module: AnsibleModule) -> None:
 
 
 def look_ahead(module: AnsibleModule, arguments: list[str], content: str) -> dict:
-    """Return what a command says of a spec that is not written yet.
+    """Return what a command says about a spec that is not written yet.
 
-    It is told of mistakes by their keys alone: the file is gone when they are read, and its lines
-    are in none that an admin has.
+    Mistakes are located by their keys only: by the time the admin reads them the file is gone, and
+    no file of the admin's has the same lines.
     """
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", suffix=".yml", dir=module.tmpdir
@@ -210,7 +210,7 @@ def look_ahead(module: AnsibleModule, arguments: list[str], content: str) -> dic
 
 
 def run(module: AnsibleModule, arguments: list[str]) -> dict:
-    """Return the document that hostprep printed; fail where it printed none."""
+    """Return the document that hostprep printed; fail if it printed none."""
     command = [module.params["executable"], *arguments, "--json"]
     code, out, err = module.run_command(command, cwd="/")
     try:
@@ -225,7 +225,7 @@ def run(module: AnsibleModule, arguments: list[str]) -> dict:
 
 
 def report(module: AnsibleModule, document: dict, changes: list[dict], **result: bool) -> None:
-    """End well; the diff has one line for each change, the reason before and the action after."""
+    """Exit successfully; the diff has a line per change: the reason before, the action after."""
     diff = {
         "before_header": "the host",
         "after_header": "the spec",
@@ -236,7 +236,7 @@ def report(module: AnsibleModule, document: dict, changes: list[dict], **result:
 
 
 def fail(module: AnsibleModule, document: dict, first: str = "") -> None:
-    """End badly, with every sentence that hostprep has for it; the sum where it has no details."""
+    """Exit with failure and all of hostprep's sentences; with the summary if it has no details."""
     problems = document.get("refusals", []) + document.get("failed", [])
     told = {(each["kind"], each["subject"]) for each in problems}
     sentences = [f"{each['kind']} {each['subject']}: {sentence(each)}" for each in problems]

@@ -10,8 +10,8 @@ from hostprep.host.gpu_driver import DriverFacts, read_driver
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Measured, Remedy, Status
 
-# Longer than the driver's own time limit (host.gpu_bounded), so that a driver that hangs is
-# reported as that, and not as a check that hangs.
+# Longer than the driver gets to answer (host.gpu_bounded), so that a driver that hangs is reported
+# as that, and not as a check that hangs.
 DRIVER_SECONDS = 180.0
 # The values of these variables if no GPU is wanted (NVIDIA Container Toolkit; CUDA, older Slurm).
 _NO_DEVICES = {

@@ -1,4 +1,4 @@
-"""The text of a hostprep.yml as hostprep reads it: every number is what was written."""
+"""Parses the text of a hostprep.yml as hostprep does: every number stays as it was written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _READ = ("bool", "null", "merge")
 
 
 class _AsWritten(yaml.SafeLoader):
-    """Makes no number of anything: of ``mode: 0750`` YAML would make 488."""
+    """Makes no numbers: YAML would turn ``mode: 0750`` into 488."""
 
 
 _AsWritten.yaml_implicit_resolvers = {
@@ -21,12 +21,12 @@ _AsWritten.yaml_implicit_resolvers = {
 
 
 def as_written(text: str) -> Any:
-    """Return what a spec file says."""
+    """Return the content of a spec file."""
     return yaml.load(text, Loader=_AsWritten)
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """Ansible looks for this class."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""

@@ -1,4 +1,4 @@
-"""What a host's variables say that cannot be meant: in another form, or read by YAML as another."""
+"""Mistakes in a host's variables: values of the wrong form, or that YAML reads differently."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AS_LIST = (
     "say it in YAML (host_vars/NAME.yml) as in hostprep.yml; an INI file wants all of it in single"
     " quotes, and True, False and None as Python writes them"
 )
-_SHOWN = 80  # of a value
+_SHOWN = 80  # characters of a value
 
 
 def mistakes(variables: Mapping[str, Any]) -> list[str]:
@@ -34,7 +34,7 @@ def mistakes(variables: Mapping[str, Any]) -> list[str]:
 
 
 def _other_forms(variables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is said of values of another kind; a section without one is a bare one."""
+    """Yield sentences about values of the wrong type; a section without a value is allowed."""
     for name in _LISTS:
         value = variables[name]
         if value is not None and not isinstance(value, list | tuple):
@@ -52,7 +52,7 @@ def _other_forms(variables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _bare_numbers(variables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is said of values of which YAML has made a number."""
+    """Yield sentences about values that YAML has turned into numbers."""
     volumes = variables["hostprep_volumes"]
     if any(not isinstance(mode, str) for mode in _of(volumes, "mode")):
         yield (
@@ -104,7 +104,7 @@ def _shown(value: Any) -> str:
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """Ansible looks for this class."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""

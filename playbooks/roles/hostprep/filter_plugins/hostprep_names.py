@@ -1,4 +1,4 @@
-"""Which variables of a host begin with hostprep_ and are none of the roles' own."""
+"""Which variables of a host begin with hostprep_ but are not known to the roles."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 import yaml
 
 _PREFIX = "hostprep_"
-# What no argument_specs.yml names: of readiness.yml, and what the roles leave for each other.
+# Not in any argument_specs.yml: from readiness.yml, and what the roles set for each other.
 _BESIDE = {"hostprep_check_arguments", "hostprep_install_preview", "hostprep_install_unpacked"}
-# hostprep_wave is near hostprep_waves; hostprep_volume_size, a lab's own, near nothing.
+# hostprep_wave is close to hostprep_waves; hostprep_volume_size, a lab's own, is close to nothing.
 _NEAR, _NEARLY = 0.75, 0.9
 
 
 def strange(names: Iterable[str]) -> dict[str, Any]:
     """Return those of ``names`` that are unknown.
 
-    ``misspelt`` has by its name what each was likely meant to be, ``others`` the rest: a lab's own
-    perhaps, for its templates.
+    ``misspelt`` has, by name, what each was probably meant to be; ``others`` has the rest, perhaps
+    a lab's own for its templates.
     """
     public = _public()
     misspelt: dict[str, str] = {}
@@ -48,20 +48,20 @@ def _public() -> set[str]:
 def _meant(word: str, public: Iterable[str]) -> str | None:
     known = {name.removeprefix(_PREFIX) for name in public}
     others = {each for each in known if not _is_kind_of(word, each)}
-    # One of another name's kind is nearly a third one only where little more than a letter is lost.
+    # A variation of another name counts as a misspelling only if hardly more than a letter differs.
     cutoff = _NEAR if others == known else _NEARLY
     near = difflib.get_close_matches(word.lower(), sorted(others), n=1, cutoff=cutoff)
     return _PREFIX + near[0] if near else None
 
 
 def _is_kind_of(word: str, known: str) -> bool:
-    """Whether somebody made another variable's name of a known one: volumes_gpu, lab_datasets."""
+    """Whether a name was made as a variation of a known one: volumes_gpu, lab_datasets."""
     stem = f"{re.escape(known.removesuffix('s'))}s?"
     return re.fullmatch(f"{stem}[_0-9].*|.*_{stem}", word) is not None
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """Ansible looks for this class."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by name."""

@@ -1,10 +1,10 @@
 """Install a wheel into a virtual environment.
 
-``install.py VENV WHEELS WHEEL BUILD wheelhouse|index install|predict``; to predict changes nothing.
-``install.py VENV judge``: says, in one sentence and by status 5, where VENV is not hostprep's.
+``install.py VENV WHEELS WHEEL BUILD wheelhouse|index install|predict``; predicting changes nothing.
+``install.py VENV judge``: if VENV is not hostprep's, says so in a sentence and exits with status 5.
 
-The stamp that names the build goes first and comes last, so that a run that was broken off leaves
-none. The marker comes before all else and stays: it alone allows to clear the folder.
+The stamp that names the build is removed first and written last, so that an interrupted run leaves
+none. The marker is written before anything else and stays: only with it may the folder be cleared.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ import sys
 MARKER = ".hostprep"
 STAMP = re.compile(r"build-[0-9a-f]{16}")
 REFUSED = 5
-# A virtual environment with hostprep took 66, beside the wheels that it is made of.
+# A virtual environment with hostprep took 66, apart from the wheels that it is made from.
 LITTLE_MIB = 100
 
 
@@ -34,7 +34,7 @@ def stamps(home):
 
 
 def marked(home):
-    """Return whether all in ``home`` is hostprep's; earlier versions left their stamp alone."""
+    """Return whether all in ``home`` is hostprep's; earlier versions left only their stamp."""
     return os.path.lexists(os.path.join(home, MARKER)) or (
         os.path.isfile(os.path.join(home, "pyvenv.cfg")) and bool(stamps(home))
     )
@@ -62,7 +62,7 @@ def judge(home):
 
 
 def clear(home):
-    """Remove all but the marker, without which a run that is broken off here could not go on."""
+    """Remove all but the marker, without which a run after an interruption could not continue."""
     for entry in os.scandir(home):
         if entry.name == MARKER:
             continue
@@ -78,7 +78,7 @@ def hold(home):
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
-        pass  # a file system without locks
+        pass  # the file system has no locks
     return descriptor
 
 
@@ -94,14 +94,14 @@ def there_already(home, build):
 def hung_up(*_):
     """The controller was interrupted: nobody is left to remove the folder of wheels.
 
-    Once is enough: what ends here is not to be ended while it tidies up.
+    Only once, so that the clean-up is not interrupted in turn.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def room(home):
-    """Return what to add where so little room is left that it may well be the reason."""
+    """Return what to add to an error if there is so little room that it may be the reason."""
     try:
         found = os.statvfs(home)
     except OSError:
@@ -111,7 +111,7 @@ def room(home):
 
 
 def cure(source, error, little):
-    """Return what to do where the installation failed."""
+    """Return what to do if the installation failed."""
     if source == "index" and "install" in getattr(error, "cmd", ()) and not little:
         return (
             "have pip on the host reach an index that has what it names, or bring the wheels from"
@@ -126,7 +126,7 @@ def install(home, wheels, wheel, build, source):
     os.makedirs(home, exist_ok=True)
     held = hold(home)
     if there_already(home, build):
-        return  # another run was at it, and this one waited for it
+        return  # another run has installed it while this one waited
     if not listing(home) or marked(home):
         with open(os.path.join(home, MARKER), "w") as marker:
             marker.write(
@@ -134,13 +134,14 @@ def install(home, wheels, wheel, build, source):
             )
     for name in stamps(home):
         os.unlink(os.path.join(home, name))
-    # -P: the current directory is the home of whoever logged in, or wherever the controller was
-    # called, and root must not run modules that lie there.
+    # -P: the current directory is the home of the user who logged in, or wherever the controller
+    # was
+    # started, and root must not run modules from there.
     pip = [os.path.join(home, "bin", "python3"), "-P", "-m", "pip"]
     pip += ["--disable-pip-version-check", "--no-color"]
     try:
         subprocess.run([*pip, "--version"], check=True)
-    except (OSError, subprocess.CalledProcessError):  # none yet, or that of an older Python
+    except (OSError, subprocess.CalledProcessError):  # there is none, or an older Python's
         if not marked(home):
             refuse(home, "has no pip that runs, and may hold more than hostprep")
         clear(home)
@@ -158,7 +159,7 @@ home, *words = sys.argv[1:]
 if words == ["judge"]:
     judge(home)
 elif words[-1] == "install":
-    # What pip leaves when it is ended goes with the wheels.
+    # Files that pip leaves when it is stopped are removed with the wheels.
     os.environ["TMPDIR"] = words[0]
     signal.signal(signal.SIGHUP, hung_up)
     try:
@@ -167,7 +168,7 @@ elif words[-1] == "install":
         shutil.rmtree(words[0], ignore_errors=True)
         sys.exit(f"hostprep was not installed in {home}: the controller hung up")
     except (OSError, subprocess.CalledProcessError) as error:
-        # What was run has said its own above; where the disk is full, that may be little.
+        # The failed program has printed its own message above; on a full disk it may be short.
         why, little = str(error).rstrip("."), room(home)
         todo = cure(words[-2], error, little)
         sys.exit(f"hostprep could not be installed in {home}: {why}{little} -> {todo}")

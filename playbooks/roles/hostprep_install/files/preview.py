@@ -1,7 +1,7 @@
-"""Have hostprep run without installing it: ``preview.py FOLDER COMMAND``.
+"""Make hostprep runnable without installing it: ``preview.py FOLDER COMMAND``.
 
-Unpacks the wheels in FOLDER and writes FOLDER/hostprep, which plans for a hostprep that is going to
-be called as COMMAND.
+Unpacks the wheels in FOLDER and writes FOLDER/hostprep, which plans for a hostprep that will be
+called as COMMAND.
 """
 
 import os
@@ -12,7 +12,7 @@ import zipfile
 
 
 def fits(wheel):
-    """Return whether a wheel is for this machine and this Python, by its name."""
+    """Return whether a wheel fits this machine and this Python, by its name."""
     *_, abi, system = wheel[: -len(".whl")].split("-")
     own = "cp{}{}".format(*sys.version_info)
     return abi in ("none", "abi3", own) and system.endswith(("any", "_" + platform.machine()))

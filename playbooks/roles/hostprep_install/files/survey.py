@@ -1,6 +1,6 @@
 """Print what installing hostprep depends on, as JSON: ``survey.py VENV``.
 
-Removes what runs that were broken off have left, on the way: this is what every run begins with.
+Every run begins with this, so it also removes what interrupted runs have left.
 """
 
 import importlib.util
@@ -16,14 +16,14 @@ import tempfile
 import time
 
 FOLDERS = ("/tmp", "/var/tmp")
-# What Ansible calls the folders of wheels, and how old one must be for its run to have been broken
-# off: the role removes its own, but not where the controller was interrupted or lost the host.
+# The names that Ansible gives to folders of wheels, and the age at which one must be an interrupted
+# run's: the role removes its own, unless the controller was interrupted or lost the host.
 LEFTOVER = re.compile(r"ansible\..+\.hostprep")
 LEFTOVER_SECONDS = 24 * 3600
 
 
 def build(home):
-    """Return the build that is installed in ``home`` and runs, None where there is none."""
+    """Return the build that is installed in ``home`` and works, None if there is none."""
     stamps = [name for name in listing(home) if re.fullmatch("build-[0-9a-f]{16}", name)]
     command = [os.path.join(home, "bin", "hostprep"), "--version"]
     try:
@@ -41,7 +41,7 @@ def listing(home):
 
 
 def temporary():
-    """Return a folder for temporary files from which programs may be run."""
+    """Return a folder for temporary files from which programs can be run."""
     for folder in FOLDERS:
         try:
             if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
@@ -52,7 +52,7 @@ def temporary():
 
 
 def clear_leftovers():
-    """Remove the folders of runs that were broken off, wherever they are made."""
+    """Remove the folders of interrupted runs, wherever they are made."""
     for folder in (*FOLDERS, os.path.expanduser("~"), tempfile.gettempdir()):
         for name in filter(LEFTOVER.fullmatch, listing(folder)):
             path = os.path.join(folder, name)
@@ -62,7 +62,7 @@ def clear_leftovers():
                 if old and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
                     shutil.rmtree(path)
             except OSError:
-                pass  # another run was at it; and it is in nobody's way
+                pass  # another run has removed it; otherwise it does no harm
 
 
 clear_leftovers()
