@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -31,6 +32,18 @@ _NEEDS_SSH = (
     " -> install it here: apt-get install openssh-client"
 )
 
+# Of what is encrypted, without the vault's password and with another one.
+_VAULT_CURES = (
+    (
+        re.compile(r"no vault secrets found"),
+        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no ansible.cfg"
+        " is read",
+    ),
+    (
+        re.compile(r"no vault secrets were found that could decrypt"),
+        "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
+    ),
+)
 # What Ansible, the host's shell or sudo says, and what to do about it; the first that fits counts.
 _CURES = (
     # As Ansible says it of sudo, and of su, which waits for one; nobody is asked. The last is what
@@ -80,16 +93,7 @@ _CURES = (
     ),
     # Of sudo with requiretty, which pipelining gives none.
     (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
-    # Of what is encrypted, without the vault's password and with another one.
-    (
-        re.compile(r"no vault secrets found"),
-        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no ansible.cfg"
-        " is read",
-    ),
-    (
-        re.compile(r"no vault secrets were found that could decrypt"),
-        "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
-    ),
+    *_VAULT_CURES,
     # Of a template in the inventory, of which the message does not say where it is; the latter
     # before ansible-core 2.19.
     (
@@ -251,16 +255,20 @@ def _why_failed(event: Event, *, reached: bool) -> str:
     return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
 
 
-def cure_of(words: str) -> str | None:
-    """Return what to do about what Ansible, a shell or ssh says, None where that is not known."""
-    return next((cure for said, cure in _CURES if said.search(words)), None)
+def vault_cure(words: str) -> str | None:
+    """Return what to do where Ansible says that it cannot read what is encrypted, else None."""
+    return _cure_in(_VAULT_CURES, words)
+
+
+def _cure_in(cures: Iterable[tuple[re.Pattern[str], str]], words: str) -> str | None:
+    return next((cure for said, cure in cures if said.search(words)), None)
 
 
 def _with_cure(words: str) -> str:
     """Return what Ansible says, with what to do where that is known."""
     if _WITHOUT_SSH in words and "No such file" in words:
         return _NEEDS_SSH
-    if (cure := cure_of(words)) is not None:
+    if (cure := _cure_in(_CURES, words)) is not None:
         return f"{words} -> {cure}"
     if _WITHOUT_ROOM in words:
         return f"{words} -> {_NEEDS_ROOM}"
