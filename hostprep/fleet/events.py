@@ -65,7 +65,11 @@ _CURES = (
     ),
     # Of ssh, which asks nobody here.
     (
-        re.compile(r"HOST IDENTIFICATION HAS CHANGED"),
+        # It may only warn of that (ANSIBLE_HOST_KEY_CHECKING), with whatever else is said later.
+        re.compile(
+            r"HOST IDENTIFICATION HAS CHANGED.*(Host key verification failed|Permission denied \()",
+            re.DOTALL,
+        ),
         "only where that host was installed anew, take its old key away as ssh says it above and"
         " log in once by hand; where it was not, another machine may answer in its place",
     ),
