@@ -232,7 +232,7 @@ def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
             "only where that host was installed anew, take its old key away",
         ),
         (
-            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\na@b: Permission denied (publickey)",
+            "@ REMOTE HOST IDENTIFICATION HAS CHANGED! @\na@b: Permission denied (publickey)",
             "only where that host was installed anew, take its old key away",
         ),
         ("a@b: Permission denied (publickey,password).", "ANSIBLE_PRIVATE_KEY_FILE names a key"),
