@@ -155,8 +155,8 @@ def _see_that_all_are_in(folder: Path, target: Target) -> None:
             raise UsageError(
                 f"{folder} has not all wheels that hosts with {target} need:"
                 f" {error.completed.stderr.strip()[-1500:]}",
-                f"add what is missing: pip download --only-binary=:all: --dest={shlex.quote(str(folder))}"
-                f" --python-version=3.{target.python_minor}"
+                "add what is missing: pip download --only-binary=:all:"
+                f" --dest={shlex.quote(str(folder))} --python-version=3.{target.python_minor}"
                 f" --platform=manylinux2014_{target.machine} NAME",
             ) from None
 
