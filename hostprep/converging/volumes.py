@@ -17,7 +17,7 @@ from hostprep.staging.failures import unstage_first, unstage_leftovers
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.readers import PASS, Readers, who_may
 from hostprep.staging.record.records import staged_in
-from hostprep.system.accounts import owner_of
+from hostprep.system.accounts import has_acl, owner_of
 from hostprep.system.systemd import own_mount_unit
 from hostprep.units import GIB, MIB, format_bytes
 from hostprep.volumes.apply import Overtaken, apply_volume, mounting_problem
@@ -179,7 +179,9 @@ def passing_then(looks: Iterable[VolumeLook]) -> dict[str, Readers]:
     for look in looks:
         live, then = look.facts.live if look.facts is not None else None, _root_then(look)
         if live is not None and (live.uid, live.gid, live.mode) != (then.uid, then.gid, then.mode):
-            found[look.spec.path] = who_may(PASS, then.mode, then.uid, then.gid)
+            # A mode changes nothing of what an ACL says of users and groups.
+            mode = then.mode & 0o700 if has_acl(then.path) else then.mode
+            found[then.path] = who_may(PASS, mode, then.uid, then.gid)
     return found
 
 

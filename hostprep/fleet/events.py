@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -31,6 +32,18 @@ _NEEDS_SSH = (
     " -> install it here: apt-get install openssh-client"
 )
 
+# About encrypted values, without a vault password and with a wrong one.
+_VAULT_CURES = (
+    (
+        re.compile(r"no vault secrets found"),
+        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no ansible.cfg"
+        " is read",
+    ),
+    (
+        re.compile(r"no vault secrets were found that could decrypt"),
+        "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
+    ),
+)
 # Messages of Ansible, the host's shell or sudo, and what to do; the first match counts.
 _CURES = (
     # Ansible's messages about sudo, and about su, which waits for a password nobody will type. The
@@ -52,7 +65,11 @@ _CURES = (
     ),
     # From ssh, which must not ask here.
     (
-        re.compile(r"HOST IDENTIFICATION HAS CHANGED"),
+        # It may only warn of that (ANSIBLE_HOST_KEY_CHECKING), with whatever else is said later.
+        re.compile(
+            r"HOST IDENTIFICATION HAS CHANGED.*(Host key verification failed|Permission denied \()",
+            re.DOTALL,
+        ),
         "only where that host was installed anew, take its old key away as ssh says it above and"
         " log in once by hand; where it was not, another machine may answer in its place",
     ),
@@ -80,16 +97,7 @@ _CURES = (
     ),
     # From sudo with requiretty; pipelining gives it no terminal.
     (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
-    # About encrypted values, without a vault password and with a wrong one.
-    (
-        re.compile(r"no vault secrets found"),
-        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no ansible.cfg"
-        " is read",
-    ),
-    (
-        re.compile(r"no vault secrets were found that could decrypt"),
-        "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
-    ),
+    *_VAULT_CURES,
     # About a template in the inventory; the message does not say where it is. The second form is
     # from before ansible-core 2.19.
     (
@@ -251,16 +259,20 @@ def _why_failed(event: Event, *, reached: bool) -> str:
     return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
 
 
-def cure_of(words: str) -> str | None:
-    """Return the remedy for a message of Ansible, a shell or ssh, None if none is known."""
-    return next((cure for said, cure in _CURES if said.search(words)), None)
+def vault_cure(words: str) -> str | None:
+    """Return what to do if Ansible says that it cannot decrypt something, else None."""
+    return _cure_in(_VAULT_CURES, words)
+
+
+def _cure_in(cures: Iterable[tuple[re.Pattern[str], str]], words: str) -> str | None:
+    return next((cure for said, cure in cures if said.search(words)), None)
 
 
 def _with_cure(words: str) -> str:
     """Return Ansible's message, with the remedy if one is known."""
     if _WITHOUT_SSH in words and "No such file" in words:
         return _NEEDS_SSH
-    if (cure := cure_of(words)) is not None:
+    if (cure := _cure_in(_CURES, words)) is not None:
         return f"{words} -> {cure}"
     if _WITHOUT_ROOM in words:
         return f"{words} -> {_NEEDS_ROOM}"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from hostprep.errors import UsageError
-from hostprep.fleet.events import cure_of
+from hostprep.fleet.events import vault_cure
 
 # What Ansible ignores in a folder, besides hidden files and what it is configured to ignore.
 _NOT_READ = frozenset({"host_vars", "group_vars", "vars_plugins"})
@@ -141,7 +141,7 @@ def unread(said: str) -> UsageError | None:
     kinds += "".join(f"\nat {place}" for place in dict.fromkeys(_ORIGIN.findall(said)))
     return UsageError(
         f"{named[1]} cannot be read as an inventory; no host was reached.{kinds or chr(10) + said}",
-        cure_of(said) or "mend it; a program that prints one needs its mode +x",
+        vault_cure(said) or "mend it; a program that prints one needs its mode +x",
     )
 
 

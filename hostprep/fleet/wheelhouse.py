@@ -8,6 +8,7 @@ import importlib.util
 import io
 import os
 import re
+import shlex
 import sys
 import tarfile
 import tempfile
@@ -154,8 +155,8 @@ def _see_that_all_are_in(folder: Path, target: Target) -> None:
             raise UsageError(
                 f"{folder} has not all wheels that hosts with {target} need:"
                 f" {error.completed.stderr.strip()[-1500:]}",
-                f"add what is missing: pip download --only-binary=:all: --dest={folder}"
-                f" --python-version=3.{target.python_minor}"
+                "add what is missing: pip download --only-binary=:all:"
+                f" --dest={shlex.quote(str(folder))} --python-version=3.{target.python_minor}"
                 f" --platform=manylinux2014_{target.machine} NAME",
             ) from None
 

@@ -332,6 +332,11 @@ def test_apply_closes_and_opens_them_with_their_volume(
         changes = apply(asked(mode))["changes"]
         assert f"{verb} the list of its files on record" in [each["action"] for each in changes]
         assert _modes(state) == kept and plan(asked(mode))["changes"] == []
+    apply(asked("0700"))
+    try_acl(volume, access_acl(0o700, user=4711))
+    kinds = {each["kind"] for each in apply(asked("0755"))["changes"]}
+    assert kinds == {"volume", "fstab"}, "it shuts out whom it does not name"
+    assert _modes(state) == 0o600
 
 
 def test_a_users_own_records_are_as_ever(

@@ -156,6 +156,9 @@ def test_a_host_whose_python_is_too_old_for_ansible_is_told_what_to_do() -> None
     "said",
     [
         "The module interpreter '/usr/bin/python3' was not found.\n/bin/sh: 1: not found",
+        # And the ssh that has let somebody in, as where keys are not to be checked.
+        "The module interpreter '/usr/bin/python3' was not found.\n@ WARNING: REMOTE HOST"
+        " IDENTIFICATION HAS CHANGED! @\n/bin/sh: 1: not found",
         # ansible-core 2.15
         "The module failed to execute correctly, you probably need to set the interpreter.",
     ],
@@ -226,6 +229,10 @@ def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
         ("Host key verification failed.", "log in once by hand, as the user who runs this, and"),
         (
             "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            "only where that host was installed anew, take its old key away",
+        ),
+        (
+            "@ REMOTE HOST IDENTIFICATION HAS CHANGED! @\na@b: Permission denied (publickey)",
             "only where that host was installed anew, take its old key away",
         ),
         ("a@b: Permission denied (publickey,password).", "ANSIBLE_PRIVATE_KEY_FILE names a key"),

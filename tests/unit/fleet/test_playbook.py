@@ -456,6 +456,16 @@ def test_an_inventory_that_is_encrypted_wants_the_vaults_password(tmp_path: Path
     assert "ANSIBLE_VAULT_PASSWORD_FILE" in str(caught.value.hint)
 
 
+def test_what_a_program_needs_that_prints_an_inventory_is_no_hosts(tmp_path: Path) -> None:
+    """It is not a host that asks for this password, and none that Ansible is given helps."""
+    inventory = tmp_path / "lab"
+    inventory.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    inventory.chmod(0o755)
+    with pytest.raises(UsageError, match="a password is required") as caught:
+        run_playbook("readiness", str(inventory), {})
+    assert str(caught.value.hint).startswith("mend it")
+
+
 def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
     playbooks: Path,
 ) -> None:

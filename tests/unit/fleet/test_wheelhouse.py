@@ -78,16 +78,18 @@ def test_wheels_that_were_given_travel_with_the_running_hostprep(tmp_path: Path)
 def test_a_folder_that_lacks_a_wheel_for_the_host_is_refused_before_it_travels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_wheel(tmp_path, "needs_it", requires="has_it>=2")
-    write_wheel(tmp_path, "has_it", version="1")
+    folder = tmp_path / "the wheels"
+    folder.mkdir()
+    write_wheel(folder, "needs_it", requires="has_it>=2")
+    write_wheel(folder, "has_it", version="1")
     monkeypatch.setattr("hostprep.fleet.wheelhouse._needed", lambda: ["needs_it"])
     target = Target(11, "x86_64", 36)
     for _ in "once", "again":
         with pytest.raises(UsageError, match=r"has not all wheels .*(?s:.*)has[_-]it>=2") as found:
-            make_wheelhouse(target, tmp_path)
-        assert "pip download" in str(found.value.hint)
-    write_wheel(tmp_path, "has_it", version="2")
-    made = make_wheelhouse(target, tmp_path)
+            make_wheelhouse(target, folder)
+        assert f"pip download --only-binary=:all: --dest='{folder}' " in str(found.value.hint)
+    write_wheel(folder, "has_it", version="2")
+    made = make_wheelhouse(target, folder)
     assert "has_it-2-py3-none-any.whl" in names_in(made.archive)
 
 
