@@ -23,7 +23,7 @@ from hostprep.units import format_bytes, format_count, format_number, format_rat
 
 _BAR_WIDTH = 24
 _NAMES = {
-    "arm": "disk with an arm",
+    "arm": "hard disk",
     "sata_flash": "SATA flash",
     "nvme": "NVMe",
     "network": "network",
@@ -273,7 +273,7 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
             lines.append(f"  -> {FAULT_HINT}")
         if DISK_BUSY in codes:
             lines.append(
-                "  -> probe again when they rest: `pidstat -d 1` (sysstat) or iotop names them"
+                "  -> probe again when they are idle: `pidstat -d 1` (sysstat) or iotop names them"
             )
         if codes & _NO_TIME:
             lines.append("  -> give it more time: --seconds")
@@ -297,7 +297,7 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
         if need.source != "--need":
             lines.append(f"  ({need.source})")
     if judgement.invalid and judgement.verdict is not Verdict.INVALID:
-        lines.append("  that is certain, though not every figure is the storage's:")
+        lines.append("  that is certain, although not every figure is the storage's own:")
         lines += _told(judgement.invalid)
         if FAILING in codes:
             lines.append(f"  -> {FAULT_HINT}")

@@ -22,7 +22,7 @@ def report_text(report: Report) -> str:
         lines += ["", f"    {made.code}", ""]
     lines += _expectation(report)
     if made.remedy:
-        what_for = "to go faster" if report.undecoded is None else "to measure the whole"
+        what_for = "to go faster" if report.undecoded is None else "to measure all of it"
         lines.append(f"{what_for}: {made.remedy}")
     lines += [f"why: {reason}" for reason in made.reasons]
     if report.gpu_rate is not None:
@@ -43,11 +43,11 @@ def _expectation(report: Report) -> list[str]:
     how = "measured" if made.confirmed else "by the model, not confirmed"
     at_best = [probe for probe in report.probes if probe.workers == made.num_workers]
     if made.confirmed and any(probe.disturbed for probe in at_best):
-        how = "reckoned from what was measured beside other programs"
+        how = "estimated from a measurement beside other programs"
     error = _give_or_take(made.relative_error)
     if made.relative_error is None:
-        how += ", and nobody knows how far off that is"
-    each, of_all = (" a rank", " for all ranks") if report.host.ranks > 1 else ("", "")
+        how += ", with an unknown error"
+    each, of_all = (" per rank", " for all ranks") if report.host.ranks > 1 else ("", "")
     expected = f"expected: {format_number(made.expected_samples_per_s)} samples/s{each}"
     lines = [f"{expected}{error}, {how}"]
     point = next((p for p in report.points if p.workers == made.num_workers), None)
@@ -58,8 +58,8 @@ def _expectation(report: Report) -> list[str]:
         ]
     if made.num_workers and made.memory_bytes is not None and made.shm_bytes is not None:
         lines.append(
-            f"it takes {format_bytes(made.memory_bytes)} of memory{of_all}, of which"
-            f" {format_bytes(made.shm_bytes)} in /dev/shm"
+            f"it takes {format_bytes(made.memory_bytes)} of memory{of_all},"
+            f" {format_bytes(made.shm_bytes)} of it in /dev/shm"
         )
     return lines
 
@@ -134,6 +134,7 @@ def _variant_lines(report: Report) -> list[str]:
 def _lead_line(lead: Lead) -> str:
     error = _give_or_take(lead.relative_error)
     if not lead.rivals:
-        return f"  {lead.group}: {lead.name}, {lead.factor:.2f} times the next at the peak{error}"
+        ahead = f"{lead.factor:.2f} times as fast as the next at the peak{error}"
+        return f"  {lead.group}: {lead.name}, {ahead}"
     names = "; ".join((lead.name, *lead.rivals))
     return f"  {lead.group}: no clear winner ({lead.factor:.2f} times{error}): {names}"

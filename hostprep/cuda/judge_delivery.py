@@ -37,7 +37,7 @@ def _unseen(trace: Trace) -> Check:
         measured=0 if tried else None,
         unit="faults seen" if tried else None,
         threshold=Threshold("at least 1 of the faults is seen", OWN),
-        remedy="see what overlap.* says: nothing goes wrong where all is done in turn; run it again"
+        remedy="see what overlap.* says: nothing can go wrong if nothing overlaps; run it again"
         " on a quiet machine",
     )
 

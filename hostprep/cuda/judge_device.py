@@ -58,7 +58,7 @@ def judge_bandwidth(trace: Trace) -> Check:
             "copy.bandwidth",
             subject,
             Status.WARN if rate >= LEAST_BYTES_PER_S else Status.INCONCLUSIVE,
-            f"{words}; {told}: there is nothing to hold it against",
+            f"{words}; {told}: there is nothing to compare it with",
             measured=round(rate),
             unit="bytes/s",
             threshold=Threshold(
@@ -162,7 +162,9 @@ def _busy(subject: str, device: DeviceTrace, newcomers: int) -> Check:
         measured=used,
         unit="percent",
         threshold=threshold,
-        remedy=None if status is Status.PASS else "nvidia-smi shows who; run it when they are gone",
+        remedy=None
+        if status is Status.PASS
+        else "nvidia-smi shows them; run this again when they are gone",
     )
 
 

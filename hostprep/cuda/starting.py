@@ -177,7 +177,10 @@ def _not_started(subject: str, survey: Survey, built_for: tuple[int, int]) -> Ch
     status = Status.FAIL
     if _taken(survey):
         status, message = Status.INCONCLUSIVE, f"others hold the GPU: {survey.torch.problem}"
-        remedy = "nvidia-smi shows who; run it when they are gone, or name another by --device"
+        remedy = (
+            "nvidia-smi shows them; run this again when they are gone, or name another GPU with"
+            " --device"
+        )
     else:
         message, remedy = _reason(survey, built_for)
     return Check("cuda.start", subject, status, message, threshold=_ISSUE, remedy=remedy)

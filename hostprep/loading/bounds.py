@@ -37,11 +37,11 @@ def starting_point(host: HostShare) -> tuple[int, str]:
     share = host.start_cpus / host.ranks
     reserve = 1 if share >= _CPUS_WITH_RESERVE else 0
     workers = max(1, math.floor(share) - reserve)
-    words = f"{host.start_cpus:g} usable ({host.cpus_from})"
+    words = f"usable processors: {host.start_cpus:g} ({host.cpus_from})"
     if host.ranks > 1:
         words += f", shared by {host.ranks} ranks ({host.ranks_from})"
     if reserve:
-        words += ", one of each rank's left to its main process"
+        words += "; each rank leaves one to its main process"
     return workers, words
 
 
@@ -83,7 +83,7 @@ def bounds(
             Bound(
                 Binding.SHARDING,
                 distinct_workers,
-                "more workers give the same samples once more, or none",
+                "more workers deliver the same samples again, or none",
             )
         )
     return tuple(sorted(filter(None, found), key=lambda bound: bound.workers))
@@ -95,12 +95,12 @@ def _by_memory(host: HostShare, held_bytes: int, main_memory_bytes: int) -> Boun
         return None
     main_bytes = host.ranks * main_memory_bytes
     left_bytes = max(0, host.memory_available_bytes - main_bytes)
-    beside = f", less {format_bytes(main_bytes)} of main processes" if main_bytes else ""
+    beside = f", less {format_bytes(main_bytes)} for main processes" if main_bytes else ""
     return Bound(
         Binding.MEMORY,
         int(_MEMORY_SHARE * left_bytes / host.ranks // held_bytes),
         f"half of the {format_bytes(host.memory_available_bytes)} that {host.memory_from}"
-        f" leaves{beside}, at {format_bytes(held_bytes)} a worker",
+        f" leaves{beside}, at {format_bytes(held_bytes)} per worker",
     )
 
 
@@ -114,7 +114,7 @@ def _by_shared_memory(host: HostShare, shared_bytes: int, prefetch_factor: int) 
         max(0, (in_shm - _TAKEN_BATCHES) // prefetch_factor),
         f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at"
         f" {format_count(prefetch_factor, 'batch')} of {format_bytes(shared_bytes)}"
-        f" a worker and {_TAKEN_BATCHES} taken",
+        f" per worker and {_TAKEN_BATCHES} in use",
     )
 
 
@@ -126,7 +126,7 @@ def _by_descriptors(host: HostShare, each: int, main_descriptors: int) -> Bound 
     return Bound(
         Binding.DESCRIPTORS,
         max(0, spare // each),
-        f"{host.descriptors_limit} open files allowed, at {each} a worker",
+        f"{host.descriptors_limit} open files allowed, at {each} per worker",
     )
 
 

@@ -35,8 +35,8 @@ def measured_rate(measurer: Measurer, cost: SampleCost) -> GpuRate:
         return GpuRate()
     if cost.image_side is None:
         return GpuRate(
-            note="what the GPU takes was not measured, as the batches hold no images of 128 pixels"
-            " and more: --gpu-rate says it, and then what is enough"
+            note="the GPU's rate was not measured, because the batches hold no images of 128"
+            " pixels or more: give it with --gpu-rate to learn how many workers are enough"
         )
     try:
         found = measurer.gpu(min(cost.batch_size, _LARGEST_BATCH), cost.image_side)

@@ -70,7 +70,7 @@ def of_host(host: HostShare, descriptors_needed: int | None = None) -> tuple[Haz
         found.append(
             Hazard(
                 "descriptors_few",
-                f"{host.descriptors_limit} open files are allowed; every tensor on its way takes"
+                f"{host.descriptors_limit} open files are allowed; every tensor in flight takes"
                 " one ('received 0 items of ancdata').",
                 CURE_DESCRIPTORS,
             )
@@ -103,8 +103,8 @@ def larger_shm(host: HostShare) -> str:
             " /dev/shm"
         )
     return (
-        "fewer or smaller batches on their way (prefetch_factor, batch_size); or, where the RAM"
-        f" allows it, a /dev/shm of more than its {format_bytes(size)}:"
+        "fewer or smaller batches in flight (prefetch_factor, batch_size); or, if there is RAM"
+        f" for it, a /dev/shm larger than its {format_bytes(size)}:"
         " mount -o remount,size=SIZE /dev/shm"
     )
 
@@ -161,7 +161,7 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
         found.append(
             Hazard(
                 "opencv_threads",
-                f"OpenCV starts {subject.opencv_threads} threads in every worker, and they fight"
+                f"OpenCV starts {subject.opencv_threads} threads in every worker, which compete"
                 " for the same processors.",
                 "cv2.setNumThreads(0) in the data set's module or in worker_init_fn",
             )
@@ -184,7 +184,7 @@ def unpicklable_cure(error: str, part: str) -> str:
     if _POOL.search(error):
         return (
             f"make pools of threads in the worker: when {call} is first called{init}; not by fork,"
-            " which takes none of their threads along: who waits for one waits for ever"
+            " which does not copy their threads: whatever waits for one waits forever"
         )
     if _MAPPED.search(error):
         return (
@@ -242,7 +242,7 @@ def of_probes(
                 "worker_threads",
                 f"a worker has {probe.worker_threads} threads: the data set, or a library in it,"
                 " has a pool of its own.",
-                "where it is a library's, OMP_NUM_THREADS=1, and cv2.setNumThreads(0) in"
+                "if it is a library's, set OMP_NUM_THREADS=1, and call cv2.setNumThreads(0) in"
                 " worker_init_fn",
             )
         if length is not None and (much := much_growth(host, probe, length)):
@@ -251,8 +251,8 @@ def of_probes(
                 f"workers grew by {format_bytes(much / length)} with each sample: over an epoch of"
                 f" {format_number(length)} that would be {format_bytes(much)} in all.",
                 "keep the data set's index in numpy arrays: a worker that counts references to"
-                " Python objects copies their pages; and look for what the data set keeps of each"
-                " sample: persistent_workers=False lets go of it after an epoch",
+                " Python objects copies their pages; and see whether the data set keeps something"
+                " of each sample: persistent_workers=False frees it after an epoch",
             )
     return tuple(found.values())
 
@@ -273,9 +273,9 @@ def _unsharded(probe: Probe) -> Hazard:
     return Hazard(
         "unsharded",
         f"{probe.workers} workers gave the batches of {distinct}: each of the others gives the same"
-        " samples once more, so an epoch has them several times, and what more workers seem to gain"
-        " is no gain.",
-        "in the IterableDataset's __iter__ let each worker take its share:"
+        " samples again, so an epoch has them several times, and more workers only seem to be"
+        " faster.",
+        "let each worker take its share in the IterableDataset's __iter__:"
         " itertools.islice(samples, info.id, None, info.num_workers) with info ="
         f" torch.utils.data.get_worker_info(); until then num_workers={distinct} at most",
     )
@@ -285,9 +285,9 @@ def _idle(probe: Probe) -> Hazard:
     busy = probe.workers - probe.idle_workers
     return Hazard(
         "idle_workers",
-        f"{busy} of {probe.workers} workers gave all batches, and the others none: the data set has"
-        " nothing to share out between more.",
-        "an IterableDataset that hands out whole files (shards) wants at least as many as there are"
-        f" workers, of all ranks: write more and smaller ones; until then num_workers={busy} at"
+        f"{busy} of {probe.workers} workers gave all batches, and the others none: the data set"
+        " cannot be divided among more.",
+        "an IterableDataset that hands out whole files (shards) needs at least one for each worker"
+        f" of all ranks: write more and smaller ones; until then num_workers={busy} at"
         " most",
     )

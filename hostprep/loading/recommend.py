@@ -53,8 +53,8 @@ _WINDOW_SECONDS = (0.8, 2.5)
 # without workers, and ten competitors in four rounds, if all are undecided after two.
 _MOST_COMPARED, _COMPARED_SECONDS = 44, 8.0
 _OTHER_PICTURE = (
-    "resizing by opencv (INTER_LINEAR) looks at four pixels for each, by pillow at all that become"
-    " one: the pictures differ, not the time alone"
+    "to make a pixel, opencv (INTER_LINEAR) uses four pixels of the image, pillow all that it"
+    " covers: the results differ, not only the times"
 )
 
 
@@ -67,15 +67,18 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
         prefetch_factor=PROBE_PREFETCH,
         pin_memory=gpus > 0,
         persistent_workers=True,
-        verdict=f"a starting point, not a measurement: {format_count(workers, 'worker')} a rank",
+        verdict=(
+            f"start with {format_count(workers, 'worker')} per rank"
+            " (a starting point, not a measurement)"
+        ),
         reasons=(
             words,
-            "how long a sample waits for its storage decides, and is not known",
-            *(() if gpus else (f"pin_memory: False as {NO_GPU}",)),
+            "the best number depends on how long a sample waits for its storage: not measured",
+            *(() if gpus else (f"pin_memory: False because {NO_GPU}",)),
         ),
         code=settings.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
     )
-    more = "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate counts only then"
+    more = "to measure, give --dataset DIR or --loader MODULE:NAME; --gpu-rate counts only then"
     needed = descriptors_of_a_training(workers, PROBE_PREFETCH)
     return Report("host", host, recommendation, hazards.of_host(host, needed), notes=(more,))
 
@@ -208,10 +211,10 @@ def _left_out(listing: Listing) -> list[str]:
     """Return, in sentences, which files below the directory do not count as samples."""
     notes = [] if listing.whole else ["the directory is large: not all of its files were listed"]
     if listing.others:
-        notes.append(f"left out, as of other kinds: {format_count(listing.others, 'file')}")
+        notes.append(f"left out {format_count(listing.others, 'file')} of other kinds")
     if listing.closed:
         count = format_count(listing.closed, "folder")
-        notes.append(f"left out, as it cannot be listed: {count}, such as {listing.problem}")
+        notes.append(f"left out {count} that cannot be listed, such as {listing.problem}")
     return notes
 
 
@@ -230,7 +233,7 @@ def _fitting(listing: Listing) -> list[str]:
 def _undecoded(listing: Listing) -> Undecoded | None:
     """Return what is missing here to make samples of the files, None if nothing is."""
     if listing.kind == "bytes":
-        why = "what is made of them only your own code knows"
+        why = "only your own code knows what to make of them"
         return Undecoded("files of this kind are not decoded", why, OWN_LOADER)
     numpy = importlib.util.find_spec("numpy") is not None
     if listing.kind == "npy" and not numpy:
@@ -282,6 +285,5 @@ def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None
     if run.stages.unreadable:
         count = format_count(run.stages.unreadable, "file")
         run.notes.append(
-            f"not among the samples, as it cannot be read or decoded: {count}, such as"
-            f" {run.stages.problem}"
+            f"left out {count} that cannot be read or decoded, such as {run.stages.problem}"
         )

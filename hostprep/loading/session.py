@@ -125,15 +125,15 @@ class Run:
             self._note_untried()
             self._note_fewer_untried()
         else:
-            most = "one worker a processor"
+            most = "one worker per processor"
             if self.is_stream():
                 trusted = format_count(int(self.distinct_untried()), "worker")
-                most = f"{trusted}, as more may give the same samples once more"
+                most = f"{trusted}, because more may deliver the same samples again"
             elif not self.search.failures:
-                most = f"{MOST_UNCONFIRMED} workers or one a processor"
+                most = f"{MOST_UNCONFIRMED} workers or one per processor"
             self.notes.append(
-                "no probe with workers succeeded in time: what they give is the model's word, for"
-                f" at most {most}; --seconds gives more"
+                "no measurement with workers succeeded in time: their rate is the model's, for at"
+                f" most {most}; give it more time with --seconds"
             )
             if not feeds(self.search.chosen(), self.gpu_rate):
                 self.better_untried = self.curve.proposal(self.gpu_rate)
@@ -149,8 +149,8 @@ class Run:
         if rate > (1 + STOP_GAIN) * chosen.rate:
             self.better_untried = more
             self.notes.append(
-                f"there was no time to try {format_count(more, 'worker')}: by the model that is"
-                f" {format_number(rate)} samples/s; --seconds gives more"
+                f"there was no time to try {format_count(more, 'worker')}: the model predicts"
+                f" {format_number(rate)} samples/s; give it more time with --seconds"
             )
         elif self.curve.rate(chosen.workers) < (1 - AGREES) * chosen.rate:
             # The model was wrong: what counts is whether the rate was still rising.
@@ -159,8 +159,8 @@ class Run:
             if fewer and chosen.rate > (1 + STOP_GAIN) * max(fewer):
                 self.better_untried = more
                 self.notes.append(
-                    f"there was no time to try {format_count(more, 'worker')}, and the rate still"
-                    f" rose up to {chosen.workers}: --seconds gives more"
+                    f"there was no time to try {format_count(more, 'worker')}, and the rate was"
+                    f" still rising at {chosen.workers}: give it more time with --seconds"
                 )
 
     def _note_fewer_untried(self) -> None:
@@ -174,7 +174,7 @@ class Run:
         if self.curve.rate(fewer) > _HARDLY_LESS * self.curve.rate(chosen):
             self.notes.append(
                 f"there was no time to try fewer than {chosen} workers, and {fewer} may do as well:"
-                " --seconds gives more"
+                " give it more time with --seconds"
             )
 
     def _take(self, rate: GpuRate) -> None:
@@ -219,7 +219,9 @@ class Run:
         except WorkersFailed as error:
             self.failures.append(FailedProbe(workers, error.binding, error.message))
         except HostprepError as error:
-            self.notes.append(f"the way from workers was not timed by itself: {error.message}")
+            self.notes.append(
+                f"the hand-over of batches from workers was not timed by itself: {error.message}"
+            )
 
     def model(self, batch_size: int) -> None:
         """Make the cost and the curve from the stages alone, without DataLoaders."""

@@ -99,7 +99,7 @@ def _class(measured: Measured, behaviour: Behaviour) -> tuple[StorageClass, bool
     shown = f"{single.iops:,.0f} random reads a second, one at a time"
     rotates = any(disk.rotational_says_kernel for disk in storage.disks)
     if behaviour is Behaviour.ARM and word is not StorageClass.ARM:
-        said = f"{storage.reason}; measured: {shown}, as of a disk with an arm or behind a limit"
+        said = f"{storage.reason}; measured: {shown}, as of a hard disk, or storage behind a limit"
         if word in (StorageClass.VIRTUAL, StorageClass.UNKNOWN) and storage.devices:
             return StorageClass.ARM, False, said
         return word, word not in (StorageClass.NVME, StorageClass.SATA_FLASH), said
@@ -112,6 +112,6 @@ def _class(measured: Measured, behaviour: Behaviour) -> tuple[StorageClass, bool
         )
         return word, True, said
     if behaviour is Behaviour.FLASH and rotates:
-        said = f"{storage.reason}; measured: {shown}, which no disk that rotates can do"
+        said = f"{storage.reason}; measured: {shown}, which no rotating disk can do"
         return word, False, said
     return word, True, storage.reason

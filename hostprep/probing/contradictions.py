@@ -45,15 +45,11 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         return (*_missing(measured), *held_back_in_memory(measured))
     reasons = [*_missing(measured)]
     if measured.layout_holes:
-        reasons.append(
-            Reason("holes", "the test file has parts without data, whose reading costs nothing")
-        )
+        reasons.append(Reason("holes", "the test file has holes, which cost nothing to read"))
     # If the disks below a loop device are visible, their counters decide.
     for device in measured.storage.disks or measured.storage.devices:
         if device.cached:
-            text = (
-                f"{device.name} reads its file through the page cache, which nobody can look into"
-            )
+            text = f"{device.name} reads its file through the page cache, to an unknown extent"
             reasons.append(Reason("buffered", text))
     reasons += _too_fast(measured)
     reasons += _from_their_memory(measured)
@@ -82,7 +78,7 @@ def _of_file(measured: Measured) -> list[Reason]:
         reasons += held_back(run)
         reasons += held_to(measured, run)
         if not measured.direct and run.load.device_bytes is None:
-            text = f"{run.words} could not avoid the page cache, nor see what it gave"
+            text = f"{run.words} could not bypass the page cache, nor tell what came from it"
             reasons.append(Reason("buffered", text, run.of))
     return reasons
 
@@ -168,7 +164,7 @@ def _too_fast(measured: Measured) -> list[Reason]:
         and single.iops >= FLASH_IOPS_AT_LEAST
         and not any(disk.virtual for disk in measured.storage.disks)
     ):
-        text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
+        text = f"{single.iops:,.0f} random reads a second are more than a hard disk can do"
         return [Reason("random_too_fast", f"{text}: a cache answered", of)]
     alike = measured.run("read", 1) or sequential
     if _at_memory_speed(single) and single.bytes_per_s >= PASS_SHARE * alike.bytes_per_s:
@@ -194,7 +190,7 @@ def _from_their_memory(measured: Measured) -> Iterator[Reason]:
     apart = storage.storage_class in _BEHIND_ANOTHER and single.load.device_bytes is None
     if apart or any(device.cached for device in storage.devices):
         text = (
-            f"random 4 KiB reads took {single.latency.p50 * 1e6:.0f} us, too little for a disk"
+            f"random 4 KiB reads took {single.latency.p50 * 1e6:.0f} us, too fast for a disk"
             " behind a program, a server or a loop device: a cache there answered"
         )
         made = small is not None and small.source == "made"
@@ -250,4 +246,4 @@ def is_sparse(measured: Measured) -> bool:
 
 def holes(measured: Measured) -> str:
     share = measured.dataset.hole_share
-    return f"{share:.0%} of the data set's bytes are holes, whose reading costs the disks nothing"
+    return f"{share:.0%} of the data set's bytes are holes, which the disks need not read"

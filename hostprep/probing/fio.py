@@ -101,7 +101,7 @@ def version(patience_seconds: float = LOADING_SECONDS) -> str:
         )
     if int(release[1]) < _OLDEST:
         raise FioFailed(
-            f"{release[0]} is too old: it counts in KiB what later ones count in bytes. "
+            f"{release[0]} is too old: it counts in KiB what later releases count in bytes. "
             "Nothing was measured.",
             f"have fio {_OLDEST}.0 or later: apt-get install fio",
         )

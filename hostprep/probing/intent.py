@@ -46,7 +46,7 @@ def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...
             path,
             f"read one large file by {to.fio_version}: 1 MiB sequentially, 4 KiB at random, at"
             f" depth {depths}",
-            "the test file, or where none can be written the largest one here, if that has"
+            "the test file or, if none can be written, the largest one here, if that has"
             f" {format_bytes(SMALLEST_BYTES)}",
         )
     )
@@ -67,7 +67,9 @@ def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...
 
 
 def _drop() -> Intent:
-    return Intent("the machine", "empty all its caches", "--drop-caches; others read slower then")
+    return Intent(
+        "the machine", "empty all its caches", "--drop-caches; which slows down other programs"
+    )
 
 
 def _written(storage: PathStorage, settings: Settings) -> list[Intent]:
@@ -94,7 +96,7 @@ def _written(storage: PathStorage, settings: Settings) -> list[Intent]:
         Intent(
             path,
             f"write up to {format_count(MADE_FILES, 'small file')} of {made} together into it",
-            f"only where fewer than {FEWEST_FILES} files, or too large ones, are here",
+            f"only if there are fewer than {FEWEST_FILES} files here, or too large ones",
         ),
         Intent(path, f"write a test file of up to {format_bytes(allowed)} into it", why),
     ]

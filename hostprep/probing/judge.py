@@ -55,7 +55,7 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     """Return the predicted epoch, or why there is none."""
     dataset, small, sequential = measured.dataset, measured.small, measured.sequential
     if not dataset.complete:
-        return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
+        return None, f"more than {dataset.files:,} files: there was no time to count them all"
     if small is not None and small.source == "dataset" and dataset.files:
         if is_sparse(measured):
             return None, f"{holes(measured)}, and time that was not measured"

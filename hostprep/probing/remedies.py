@@ -28,9 +28,9 @@ def remedies(
     if measured.storage.storage_class is not StorageClass.RAM:
         found.append(_to_memory(measured, required))
     if measured.storage.storage_class is not StorageClass.NVME:
-        why = "what a drive gives is for `hostprep probe` to say, on that drive"
+        why = "run `hostprep probe` on such a drive to see what it gives"
         found.append(Remedy("stage to an NVMe drive (hostprep stage --to)", None, why))
-    why = f"{format_rate(required)} is what it has to give, in reads like these"
+    why = f"{format_rate(required)} is what it must deliver, in reads like these"
     found.append(Remedy("buy faster storage", None, why))
     return tuple(found)
 
@@ -56,10 +56,14 @@ def _to_memory(measured: Measured, required: float) -> Remedy:
     room = measured.memory_bytes * _RAM_SHARE
     small, dataset = measured.small, measured.dataset
     if small is None or small.source != "dataset" or not dataset.complete:
-        return Remedy(action, None, f"{format_bytes(room)} of memory can be had; the data's size?")
+        return Remedy(
+            action,
+            None,
+            f"{format_bytes(room)} of memory are available; the data's size is not known",
+        )
     size = dataset.size_bytes or small.mean_bytes * dataset.files
     if size > room:
-        why = f"the data's {format_bytes(size)} exceed the {format_bytes(room)} that can be had"
+        why = f"the data's {format_bytes(size)} exceed the {format_bytes(room)} that are available"
         return Remedy(action, False, why)
     if small.staged is None:
         return Remedy(action, None, f"the data's {format_bytes(size)} fit; the rate is unmeasured")

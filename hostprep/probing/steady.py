@@ -23,7 +23,7 @@ _LATE_BELOW = 0.67
 _SPED_UP_ABOVE = 2.0
 # This many standard deviations of a count are chance.
 _BY_CHANCE = 3.0
-_WHY = "the storage slowed down (a credit that was used up, heat, work of its own)"
+_WHY = "the storage slowed down (burst credits used up, heat, or background work)"
 _AMOUNTS: tuple[tuple[Callable[[Load], int | None], Callable[[float], str]], ...] = (
     (lambda load: load.device_bytes, format_rate),
     (lambda load: load.requests, lambda rate: f"{format_number(rate)} requests a second"),

@@ -36,7 +36,7 @@ def text(of: Measured, need: str | None = None) -> str:
 
 def test_the_way_from_the_path_to_the_disks_is_one_line() -> None:
     said = text(measured(storage=locate("/data/x", HOSTS / "sata-workstation")))
-    assert "/data/x: disk with an arm" in said
+    assert "/data/x: hard disk" in said
     chain = (
         "xfs on /data <- vg0-data--sets (lvm) <- md0_crypt (crypt) <- md0 (raid1) <- sda1 <- sda"
     )

@@ -58,8 +58,10 @@ def test_host_alone_for_people_is_called_a_starting_point(
     text = capsys.readouterr().out
     assert "starting point, not a measurement" in text
     assert "DataLoader(dataset, batch_size=7, " in text
-    assert "note: --dataset DIR or --loader MODULE:NAME measures" in text
-    assert ("pin_memory=False" in text) is ("why: pin_memory: False as no GPU is seen" in text)
+    assert "note: to measure, give --dataset DIR or --loader MODULE:NAME" in text
+    assert ("pin_memory=False" in text) is (
+        "why: pin_memory: False because no GPU is visible" in text
+    )
 
 
 @pytest.mark.parametrize("rate", [160.0, 609_114.0, 12_345_678.0])
@@ -356,7 +358,7 @@ def test_images_that_nothing_here_decodes_are_no_answer(
     found = json.loads(done.stdout)
     assert set(found) >= CONTRACT
     assert (found["ok"], found["error"]["code"]) == (False, "inconclusive")
-    assert found["verdict"].startswith("inconclusive: reading alone was measured")
+    assert found["verdict"].startswith("inconclusive: only reading was measured")
     assert found["verdict"] in done.stderr
     assert found["expected_samples_per_s"] is found["relative_error"] is found["binding"] is None
     assert not found["confirmed"]
@@ -367,8 +369,8 @@ def test_images_that_nothing_here_decodes_are_no_answer(
     assert not list((Path(without_decoders["HOSTPREP_STATE_DIR"])).rglob("*recommend*"))
     text = recommend(*arguments, env=without_decoders)
     assert text.returncode == 4
-    assert text.stdout.startswith("inconclusive: reading alone was measured")
-    assert "expected:" not in text.stdout and "binds" not in text.stdout
+    assert text.stdout.startswith("inconclusive: only reading was measured")
+    assert "expected:" not in text.stdout and "bottleneck" not in text.stdout
 
 
 def test_nor_are_files_of_which_only_ones_own_code_makes_samples(tmp_path: Path) -> None:
@@ -378,7 +380,7 @@ def test_nor_are_files_of_which_only_ones_own_code_makes_samples(tmp_path: Path)
     assert done.returncode == 4
     found = json.loads(done.stdout)
     assert (found["ok"], found["error"]["code"]) == (False, "inconclusive")
-    assert found["verdict"].startswith("inconclusive: reading alone was measured, as files of this")
+    assert found["verdict"].startswith("inconclusive: only reading was measured, because files")
     assert found["expected_samples_per_s"] is found["binding"] is None
     assert found["num_workers"] is not None and found["evidence"]["points"] == []
     assert found["error"]["hint"] == "hostprep recommend --loader MODULE:NAME"

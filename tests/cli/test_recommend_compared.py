@@ -111,7 +111,7 @@ def test_the_table_says_the_same_to_people(report: Report) -> None:
         assert row is not None
         assert row[0].endswith(f" {variant.peak_samples_per_s:,.0f}")
     for lead in report.leads:
-        won = f"{lead.name}, {lead.factor:.2f} times the next at the peak, ±"
+        won = f"{lead.name}, {lead.factor:.2f} times as fast as the next at the peak, ±"
         drawn = f"no clear winner ({lead.factor:.2f} times, "
         assert f"  {lead.group}: {drawn if lead.rivals else won}" in table
     assert "the pictures differ" in table  # of one resizing and the other

@@ -25,17 +25,17 @@ _WAITING_SHARE = 0.5
 _MUCH_SLOWER = 2.0
 _STORE_SMALL = "store images at the size you train on (resize once, then JPEG again)"
 _DECODE_ON_GPU = (
-    "or have the GPU decode JPEG while it waits (nvJPEG by torchvision.io.decode_jpeg, or DALI)"
+    "or let the GPU decode JPEG while it waits (nvJPEG, by torchvision.io.decode_jpeg, or DALI)"
 )
 _FEWER_BYTES = "make batches of uint8 and convert to float on the GPU: a quarter of the bytes"
 # Nobody knows what a user's collate function makes: tokens are no uint8.
 _COLLATE_LESS = (
-    "do less where batches are made: tokenise, pad and convert once, and store that; of images,"
+    "do less when making batches: tokenise, pad and convert once, and store that; for images,"
 )
 # These are no images: only their type and their number can be reduced.
 _STORE_ARRAYS = (
-    "store arrays as small as you train on them (uint8 or float16 instead of float32), or many in"
-    " one file that is mapped into memory: np.load(..., mmap_mode='r')"
+    "store arrays in the smallest type that will do (uint8 or float16 instead of float32), or many"
+    " in one file that is mapped into memory: np.load(..., mmap_mode='r')"
 )
 
 
@@ -134,9 +134,9 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
     if binding is Binding.TRANSPORT and not point.workers:
         # It binds when workers are used: here they would only add the cost of sending.
         return (
-            "less to do for each sample: without workers nothing is sent, and all is done in the"
-            " main process; whole batches at once (__getitems__ of the data set), or several"
-            " samples with each read"
+            "do less for each sample (without workers nothing is sent, the main process does all):"
+            " make whole batches at once (the data set's __getitems__), or read several samples at"
+            " a time"
         )
     if binding is Binding.DECODE and known.stages is not None and known.stages.kind == "npy":
         return _STORE_ARRAYS
@@ -152,15 +152,15 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
         Binding.TRANSPORT: "send less: uint8 instead of float32, converted on the GPU; fewer and"
         " larger tensors in a batch",
         Binding.CPU: "do less for each sample: prepare once and store it, use faster libraries, or"
-        " move augmentation to the GPU; beyond that more processors",
-        Binding.MEMORY: "fewer bytes a sample, a smaller index in the data set, or more memory",
+        " move augmentation to the GPU; beyond that, use more processors",
+        Binding.MEMORY: "fewer bytes per sample, a smaller index in the data set, or more memory",
         Binding.SHARED_MEMORY: larger_shm(known.host),
         Binding.DESCRIPTORS: "ulimit -S -n 65536",
         Binding.LENGTH: "nothing: an epoch has no more batches than that",
-        Binding.MAIN_PROCESS: "have workers do what the loader's class does with each batch in the"
-        " main process: in the data set, or in collate_fn",
-        Binding.SHARDING: "have the data set share its samples out between its workers, by"
-        " torch.utils.data.get_worker_info(), in at least as many shards",
+        Binding.MAIN_PROCESS: "move what the loader's class does with each batch in the main"
+        " process into the workers: into the data set, or into collate_fn",
+        Binding.SHARDING: "let the data set divide its samples among its workers, with"
+        " torch.utils.data.get_worker_info(), into at least as many shards as workers",
     }.get(binding)
 
 
@@ -182,14 +182,14 @@ def remedy_compared(decoder: str | None, variants: Iterable[Variant]) -> str:
     if factor <= 1 + STOP_GAIN or not is_ahead(best, used):
         none = f"none of the decoders here is clearly faster than {decoder}"
         return f"{_STORE_SMALL}; {none}; {_DECODE_ON_GPU}"
-    faster = f"decode with {best.name}: {factor:.2f} times {decoder} at the peak"
+    faster = f"decode with {best.name}: {factor:.2f} times as fast as {decoder} at the peak"
     return f"{_STORE_SMALL}; {faster}; {_DECODE_ON_GPU}"
 
 
 def _staging(known: Known) -> str:
     if known.stages is not None and known.stages.storage == "ram":
-        return "the files are in memory already; larger files, read at once, would cost less"
-    text = "bring the data nearer: hostprep stage to a tmpfs or an NVMe"
+        return "the files are in memory already; fewer and larger files would cost less to read"
+    text = "move the data closer: hostprep stage to a tmpfs or an NVMe drive"
     if known.data_bytes:
         cached = min(1.0, known.host.cache_bytes / known.data_bytes)
         # The same, but a commit limit also applies to what is in a tmpfs.
@@ -198,9 +198,9 @@ def _staging(known: Known) -> str:
             low, high = hit_rates(cached)
             answered = f"{low:.0%} to {high:.0%}" if low < high else f"{high:.0%}"
             text += (
-                f"; of about {format_bytes(known.data_bytes)} {cached:.0%} fit into memory: as page"
-                f" cache that answers {answered} of the reads, pinned in a tmpfs {pinned:.0%}"
+                f"; {cached:.0%} of about {format_bytes(known.data_bytes)} fits into memory: the"
+                f" page cache then serves {answered} of the reads, a tmpfs {pinned:.0%}"
             )
         else:
-            text += f": about {format_bytes(known.data_bytes)} fit into memory"
+            text += f": all of it, about {format_bytes(known.data_bytes)}, fits into memory"
     return text

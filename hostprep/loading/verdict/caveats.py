@@ -37,9 +37,9 @@ def caveats_of(
         notes.append(
             f"other programs took up to {worst.others_cpus:.1f} processors while the loader was"
             f" timed: beside them it gave {format_number(worst.samples_per_s)} samples/s"
-            f" {with_so_many(worst.workers)}, and"
-            f" {format_number(worst.undisturbed_samples_per_s)} are reckoned for it alone; the"
-            " rates here are those that are so reckoned, and less certain for it"
+            f" {with_so_many(worst.workers)}, and alone it would give an estimated"
+            f" {format_number(worst.undisturbed_samples_per_s)}; the rates here are such estimates,"
+            " and less certain"
         )
     elif note := _beside(host, stages, probes):
         notes.append(note)
@@ -48,17 +48,17 @@ def caveats_of(
         as_is, cold = (stages.stage(name).seconds for name in ("read_as_is", "read_cold"))
         if cold > _MUCH_COLDER * as_is:
             notes.append(
-                f"the files came from the page cache, {format_number(1e3 * as_is)} ms each; from"
-                f" the storage it is {format_number(1e3 * cold)} ms, and will be for what memory"
-                " cannot hold"
+                f"the files came from the page cache, at {format_number(1e3 * as_is)} ms each; from"
+                f" the storage a file takes {format_number(1e3 * cold)} ms, and so will all that do"
+                " not fit into memory"
             )
     notes += _of_batches(subject, cost, probes, batch_size_given=batch_size_given)
     if seen_before and not in_memory:
         stream = subject is not None and subject.kind == "stream"
-        why = "comes in a stream, each time from its beginning" if stream else "is short"
+        why = "is a stream, which begins anew each time" if stream else "is small"
         notes.append(
-            f"the data {why}: some samples were read more than once, and may have come from the"
-            " page cache, or from what the data set keeps"
+            f"the data set {why}: some samples were read more than once, and may have come from the"
+            " page cache, or from a cache of the data set's own"
         )
     if host.ranks > 1:
         notes.append(
@@ -74,26 +74,28 @@ def _of_batches(
     """Yield what is uncertain about the loader's batches: what a sample in them is, and whose."""
     if subject is not None and subject.batching == Batching.DATASET and not batch_size_given:
         yield (
-            f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
-            " as they look: where that is wrong, --batch-size says it"
+            "the data set makes the batches itself, of"
+            f" {format_count(cost.batch_size, 'sample')} as it seems: if that is wrong, give"
+            " --batch-size"
         )
     by_itself = subject is not None and subject.current_workers is None  # no DataLoader knows
     if by_itself and (cost.rows_within or 0) > 1:
         yield (
-            f"each item of the data set looks like a batch of {cost.rows_within} samples, and is"
-            " one sample here: if it is a batch, name a DataLoader of it with batch_size=None"
+            f"each item of the data set looks like a batch of {cost.rows_within} samples, but"
+            " counts as one sample here: if it is a batch, name a DataLoader of the data set with"
+            " batch_size=None"
         )
     if cost.rows is not None and abs(cost.rows - 1) > _OTHER_ROWS:
         yield (
-            f"batches come with {format_number(cost.rows)} rows for each sample that is drawn, as"
-            " where collate_fn leaves some out, or makes several of one: all rates here, and"
-            " --gpu-rate, count samples as they are drawn from the data set"
+            f"batches have {format_number(cost.rows)} rows for each sample that is drawn, as when"
+            " collate_fn leaves some out, or makes several of one: all rates here, and --gpu-rate,"
+            " count the samples drawn from the data set"
         )
     if any(probe.untold_workers > 1 for probe in probes):
         yield (
-            "the batches of this stream are all alike, or cannot be looked into, so that nobody can"
-            " tell whether its workers share it out: unless its __iter__ asks get_worker_info(),"
-            " each of them gives all of it, and more workers only seem to gain"
+            "the batches of this stream are all alike, or cannot be inspected, so hostprep cannot"
+            " tell whether its workers divide it among them: unless its __iter__ asks"
+            " get_worker_info(), each worker delivers all of it, and more workers only seem faster"
         )
 
 
@@ -106,7 +108,7 @@ def _beside(host: HostShare, stages: Stages | None, probes: Sequence[Probe]) -> 
         return None
     return (
         f"other programs took up to {most:.1f} of {format_count(host.measured_cpus, 'processor')}"
-        " meanwhile: what was timed was timed beside them, and may be faster without"
+        " during the measurement: without them the loader may be faster"
     )
 
 
@@ -114,7 +116,7 @@ def _share_of(host: HostShare) -> str:
     """Return in words which processors a rank was measured on."""
     share, had = host.processors_per_rank, host.measured_cpus
     if share < had:
-        return f"a whole processor, and reckoned down to its share of {share:.2g}"
+        return f"a whole processor, and scaled down to its share of {share:.2g}"
     if share > had:
-        return f"{had} of its share of {share:.3g} processors, so that it may give more"
+        return f"{had} of its share of {share:.3g} processors, so it may give more"
     return "its share of the processors"

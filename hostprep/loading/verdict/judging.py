@@ -163,20 +163,20 @@ def _late(run: Run) -> list[str]:
         return []
     opening = run.measurer.opening_seconds
     why = (
-        "each measurement that is begun waits for its first batches, and these, or starting"
-        " processes, take long here"
+        "each measurement waits for its first batches, and these, or starting processes, take long"
+        " here"
     )
     if opening > _LATE_SECONDS:
         why = (
             f"each measurement opens {run.measurer.what} anew, which takes"
-            f" {format_seconds(opening)} here with all that is imported for it"
+            f" {format_seconds(opening)} here, imports included"
         )
         if run.listing is None:
             why += (
-                "; what else its module does when it is imported goes below"
+                "; move what else its module does when it is imported below"
                 " `if __name__ == '__main__':`"
             )
-    return [f"this took {seconds:.0f} s, and not the {given:g} of --seconds: {why}"]
+    return [f"this took {seconds:.0f} s instead of the {given:g} of --seconds: {why}"]
 
 
 def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:

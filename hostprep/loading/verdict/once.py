@@ -30,20 +30,20 @@ def notes_of_once(
     if once >= max(_LEAST_SECONDS, _LEAST_SHARE * (epoch_seconds or 0.0)):
         beside = ""
         if epoch_seconds is not None:
-            beside = f", and an epoch {format_seconds(epoch_seconds)} at it"
+            beside = f" (an epoch then takes {format_seconds(epoch_seconds)})"
         notes.append(
-            f"{with_so_many(made.num_workers or 0)} it takes {format_seconds(once)}, beside what"
-            f" the samples take, until that rate is reached{beside}: starting, and what is opened"
-            f" or read once, is in no rate here{_how_often(made, subject)}"
+            f"{with_so_many(made.num_workers or 0)} it takes {format_seconds(once)}, not counting"
+            f" the samples, until that rate is reached{beside}: no rate here includes the start and"
+            f" what is opened or read once{_how_often(made, subject)}"
         )
     # If other programs played a part, the reason may just be that they ended.
     warming = [probe for probe in probes if probe.warming and not probe.disturbed]
     if warming:
         slowest = min(warming, key=lambda probe: probe.workers)
         notes.append(
-            f"{with_so_many(slowest.workers)} it still got faster when its time was over, at"
-            f" {format_number(slowest.samples_per_s)} samples/s: it seems to keep what it reads,"
-            " and then gives more in the long run: --seconds gives more time"
+            f"{with_so_many(slowest.workers)} it was still getting faster when its time was over,"
+            f" at {format_number(slowest.samples_per_s)} samples/s: it seems to keep what it reads,"
+            " and then gives more in the long run: give it more time with --seconds"
         )
     return tuple(notes)
 
@@ -51,9 +51,9 @@ def notes_of_once(
 def _how_often(made: Recommendation, subject: Subject | None) -> str:
     """Return in words when that happens again."""
     if subject is not None and subject.kind == "stream":
-        return "; what a stream's __iter__ does comes with every epoch"
+        return "; what a stream's __iter__ does is done in every epoch"
     if not made.num_workers:
         return ""
     if made.persistent_workers:
-        return "; persistent_workers=True has it but once"
-    return "; it comes with every epoch, as without persistent_workers each starts them anew"
+        return "; with persistent_workers=True it happens only once"
+    return "; it happens in every epoch, because without persistent_workers each starts new workers"

@@ -9,8 +9,8 @@ from hostprep.loading.verdict.binding import BUSY_SHARE
 from hostprep.units import format_number
 
 _SETTINGS = {
-    "tf.data": "its own settings: num_parallel_calls=tf.data.AUTOTUNE of map and interleave,"
-    " prefetch(tf.data.AUTOTUNE) at its end; cache() of what fits into memory",
+    "tf.data": "its own settings: num_parallel_calls=tf.data.AUTOTUNE for map and interleave,"
+    " prefetch(tf.data.AUTOTUNE) at its end; cache() for what fits into memory",
     "DALI": "its own settings: num_threads and prefetch_queue_depth of its Pipeline, py_num_workers"
     " where Python makes the samples",
 }
@@ -18,8 +18,8 @@ _OTHERS_SETTINGS = "its own settings: threads, parallel reads, prefetching"
 # Share of one processor: what always has work gets this much beside others that do.
 _WORKS = 0.4
 _LESS_TO_DO = (
-    "do less for each sample: prepare once and store it, or move work to the GPU; for more threads"
-    " of its own there is no processor"
+    "do less for each sample: prepare once and store it, or move work to the GPU; no processor is"
+    " left for more threads of its own"
 )
 
 
@@ -31,7 +31,7 @@ def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recomme
     works = found.own_cpus >= min(_WORKS, BUSY_SHARE * cpus)
     busy = works and found.own_cpus + found.others_cpus >= BUSY_SHARE * cpus
     if gpu_rate is None:
-        words = "whether that is enough --gpu-rate tells"
+        words = "give --gpu-rate to learn whether that is enough"
     elif enough:
         words = f"enough for the GPU's {format_number(gpu_rate)}"
     else:
@@ -52,7 +52,7 @@ def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recomme
         change_needed=False if enough else None,
         verdict=f"it gives {format_number(found.samples_per_s)} samples/s as it is; {words}",
         reasons=(
-            f"{found.maker or 'it'} is no DataLoader and has no num_workers: it was timed as it is",
+            f"{found.maker or 'it'} is not a DataLoader, so has no num_workers: timed as it is",
             f"an item counts {found.counted}",
             _processors(found, cpus),
             *_inside(found),
@@ -66,8 +66,8 @@ def _inside(found: Pipeline) -> list[str]:
     if found.goes_over is None:
         return []
     return [
-        f"its .{found.goes_over} is a DataLoader, which has num_workers: how many it wants is told"
-        " of a function of your own that returns that"
+        f"its .{found.goes_over} is a DataLoader, which has num_workers: to learn how many it"
+        " needs, name a function of your own that returns that"
     ]
 
 

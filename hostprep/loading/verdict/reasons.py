@@ -16,7 +16,7 @@ _MAIN_SHARE = 0.02
 # Share of a sample's processor time: two clocks differ by as much as that.
 _HARDLY = 0.001
 # If the user measures on a login node, say, the line is pasted where a GPU trains.
-NO_GPU = "no GPU is seen here; True where one trains"
+NO_GPU = "no GPU is visible here; set True where you train on one"
 
 
 class Choice(NamedTuple):
@@ -39,7 +39,7 @@ def reasons_of(
     cost = known.cost
     reasons = [
         f"a sample takes {time_taken(cost)}",
-        f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
+        f"processors per rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
     reasons += _side_by_side(known)
     reasons += _own_way(known)
@@ -47,12 +47,13 @@ def reasons_of(
         reasons += _beyond_processors(known, point)
     if point.workers and known.ahead < PROBE_PREFETCH:
         reasons.append(
-            f"prefetch_factor={known.ahead}: at {PROBE_PREFETCH}, as is usual, fewer workers fit"
+            f"prefetch_factor={known.ahead}: with the usual {PROBE_PREFETCH}, fewer workers fit"
         )
     elif known.subject is not None and known.subject.current_workers and ahead:
         now = known.subject.prefetch_now
         if ahead != now:  # also if the verdict says that no other number of workers is needed
-            reasons.append(f"prefetch_factor: {now} now, {ahead} by how uneven the batches are")
+            varies = "how much the time of batches varies"
+            reasons.append(f"prefetch_factor: {now} now, {ahead} given {varies}")
     reasons += _against_none(known, point)
     subject = known.subject
     if point.workers:
@@ -66,10 +67,10 @@ def _of_choice(name: str, choice: Choice, now: bool | None) -> list[str]:
     """Return why something is to be set, or no longer set; ``now`` is its present value."""
     if now not in (None, choice.on):
         # Also if the verdict says that no other number of workers is needed.
-        return [f"{name}: {now} now, {choice.on} as {choice.why}"]
+        return [f"{name}: {now} now, {choice.on} because {choice.why}"]
     if not choice.why or (now is False and not choice.on):
         return []
-    return [f"{name}: {choice.why}" if choice.on else f"{name}: False as {choice.why}"]
+    return [f"{name}: {choice.why}" if choice.on else f"{name}: False because {choice.why}"]
 
 
 def _side_by_side(known: Known) -> list[str]:
@@ -79,7 +80,7 @@ def _side_by_side(known: Known) -> list[str]:
         return []
     alone = format_number(1 / known.stages.stage("read_as_is").seconds)
     got = format_number(seen.files_per_s)
-    return [f"{seen.readers} readers at once got {got} files/s of the storage, one got {alone}"]
+    return [f"{seen.readers} readers at once got {got} files/s from the storage, one got {alone}"]
 
 
 def _own_way(known: Known) -> list[str]:
@@ -87,15 +88,15 @@ def _own_way(known: Known) -> list[str]:
     subject = known.subject
     if subject is None or not subject.own_iteration:
         return []
-    own = f"{subject.own_class} goes through its batches in its own way"
+    own = f"{subject.own_class} iterates over its batches in its own way"
     if any(probe.own_way for probe in known.probes):
         share = known.cost.main_seconds / known.cost.seconds
         if share < _MAIN_SHARE:
             return []
-        each = f"{format_number(1e3 * known.cost.main_seconds)} ms a sample"
-        return [f"{own}: that takes {each} in the main process, whatever the workers"]
+        each = f"{format_number(1e3 * known.cost.main_seconds)} ms per sample"
+        return [f"{own}: that takes {each} in the main process, with any num_workers"]
     why = f" ({subject.own_way_problem})" if subject.own_way_problem else ""
-    return [f"{own}: what it does beside a DataLoader is not in these rates{why}"]
+    return [f"{own}: what it does on top of a DataLoader is not in these rates{why}"]
 
 
 def _beyond_processors(known: Known, point: Point) -> list[str]:
@@ -103,12 +104,12 @@ def _beyond_processors(known: Known, point: Point) -> list[str]:
     processors = known.host.processors_per_rank
     if point.workers <= processors:
         return []
-    why = "a worker that waits, or hands a batch over, leaves its processor to another"
+    why = "while one waits, or hands over a batch, another uses its processor"
     within = [p for p in known.points if 0 < p.workers <= processors]
     if within:
         best = max(within, key=lambda p: p.rate)
         why += f"; {format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s"
-    torch = ", of which torch warns" if point.workers > known.host.affinity_cpus else ""
+    torch = ", which torch warns about" if point.workers > known.host.affinity_cpus else ""
     return [f"more workers than processors ({processors:.3g}){torch}: {why}"]
 
 
@@ -121,14 +122,14 @@ def _against_none(known: Known, point: Point) -> list[str]:
         return []
     best = max(tried, key=lambda p: p.rate) if point.workers == 0 else point
     words = (
-        f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s, none"
-        f" gave {format_number(alone.rate)}"
+        f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s,"
+        f" num_workers=0 gave {format_number(alone.rate)}"
     )
     if point.workers == 0:
-        ready = ": the samples are as good as ready" if binding is Binding.TRANSPORT else ""
+        ready = ": samples need almost no work" if binding is Binding.TRANSPORT else ""
         return [f"{words}{ready}", *_unless_slower(known, alone.rate, best)]
     if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
-        return [f"{words}, but then the GPU waits while a batch is made"]
+        return [f"{words}, but without workers the GPU waits while each batch is made"]
     return []
 
 
@@ -143,8 +144,8 @@ def _unless_slower(known: Known, alone: float, best: Point) -> list[str]:
     several = format_count(best.workers, "worker")
     are = "is" if best.workers == 1 else "are"
     return [
-        f"for a GPU that takes less than {gpu} samples/s {several} {are} better than none: without"
-        " workers it waits while a batch is made; --gpu-rate decides"
+        f"if the GPU takes less than {gpu} samples/s, {several} {are} better than none: without"
+        " workers it waits while each batch is made; give its rate with --gpu-rate"
     ]
 
 
@@ -153,5 +154,5 @@ def time_taken(cost: SampleCost) -> str:
     cpu, waiting = cost.cpu_seconds, cost.waiting_seconds
     words = f"{format_number(1e3 * cpu)} ms of processor time"
     if waiting < _HARDLY * cpu:
-        return f"{words} and no waiting to speak of"
+        return f"{words} and almost no waiting"
     return f"{words} and {format_number(1e3 * waiting)} ms of waiting"

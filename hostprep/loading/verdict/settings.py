@@ -88,7 +88,7 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     if current > allowed:
         return chosen.workers, current != chosen.workers, now
     if any(current > bound.workers for bound in known.bounds_now):
-        too_much = f"{now} at prefetch_factor={subject.prefetch_now}, more than fits"
+        too_much = f"{now} with prefetch_factor={subject.prefetch_now}, more than fits"
         return chosen.workers, True, too_much
     fewest = min((failure.workers for failure in known.failed), default=math.inf)
     if point is None and current >= fewest:
@@ -109,14 +109,14 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     best = max(delivered(p, known.gpu_rate) for p in borne)
     good = delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
     if good and current == 0 and known.gpu_rate is None and chosen.probes:
-        return chosen.workers, True, f"{now}, when the GPU waits while a batch is made"
+        return chosen.workers, True, f"{now}, so the GPU waits while each batch is made"
     if good or feeds(point, known.gpu_rate):
         fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
         return current, unneeded, f"{now}{fewer}"
     if not chosen.probes:
         return chosen.workers, True, now
     factor = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate)
-    return chosen.workers, True, f"{now}, {_faster(factor)} so"
+    return chosen.workers, True, f"{now}, {_faster(factor)} this way"
 
 
 def _faster(factor: float) -> str:
@@ -167,8 +167,8 @@ def _pin(known: Known, ahead_bytes: int) -> Choice:
     if not known.cuda:
         return Choice(False, NO_GPU)
     if ahead_bytes < _PINNED_SHARE * known.host.memory_available_bytes:
-        return Choice(True, "there is a GPU, and memory for it")
-    return Choice(False, "it would hold a tenth of the available memory, or more")
+        return Choice(True, "there is a GPU, and enough memory to pin batches")
+    return Choice(False, "it would take a tenth of the available memory, or more")
 
 
 def _persistent(known: Known, point: Point) -> Choice:
@@ -177,14 +177,14 @@ def _persistent(known: Known, point: Point) -> Choice:
         return Choice(False, None)
     probes = [probe for probe in known.probes if probe.workers == point.workers]
     if not probes or known.length is None:
-        return Choice(True, "how much of an epoch starting workers takes is not known")
+        return Choice(True, "it is not known how much of an epoch starting workers takes")
     # The ranks share the samples of an epoch.
     epoch_seconds = known.length / (known.host.ranks * point.rate)
     if any(much_growth(known.host, probe, known.length) for probe in probes):
-        return Choice(False, "workers grow: what does so in an epoch would in each")
+        return Choice(False, "workers grow within an epoch, and would go on growing in the next")
     started = min(max(probe.first_batch_seconds, probe.once_seconds) for probe in probes)
     if started > _START_SHARE * epoch_seconds:
-        return Choice(True, "starting workers is more than 1% of an epoch")
+        return Choice(True, "starting workers takes more than 1% of an epoch")
     # Nothing speaks against the setting if it is already on.
     return Choice(bool(known.subject and known.subject.current_persistent), None)
 
@@ -217,11 +217,11 @@ def _verdict(
     others: tuple[str, ...],
 ) -> str:
     rate = f"{format_number(delivered(point, known.gpu_rate))} samples/s"
-    ranks = " a rank" if known.host.ranks > 1 else ""
+    ranks = " per rank" if known.host.ranks > 1 else ""
     if change is False:
         if others:
             listed = ", ".join(others)
-            return f"no other num_workers needed: {words}, {rate}{ranks}; what changes: {listed}"
+            return f"num_workers can stay: {words}, {rate}{ranks}; what changes: {listed}"
         return f"no change needed: {words}, {rate}{ranks}"
     by_model = "" if point.probes else " by the model"  # nobody has tried it
     with_words = f"{by_model} ({words})" if words else by_model
@@ -233,15 +233,15 @@ def _verdict(
         )
     if known.gpu_rate is not None:
         return (
-            f"{rate} with {count}{ranks}, of the {format_number(known.gpu_rate)} that the GPU takes"
-            f"{with_words}; what binds is {binding}"
+            f"{rate} with {count}{ranks}, while the GPU takes {format_number(known.gpu_rate)}"
+            f"{with_words}; the bottleneck is {binding}"
         )
     # Without the GPU's rate nobody knows what is enough.
     tried = known.untried and point.probes
     best = "the best that there was time to try" if tried else "most useful"
     if point.probes and point.workers == MOST_WORKERS:  # the rate may well go on rising
-        best = "the most that are ever tried"
-    return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"
+        best = "the most that hostprep tries"
+    return f"{workers} {best}: {rate}{with_words}; the bottleneck is {binding}"
 
 
 def code(

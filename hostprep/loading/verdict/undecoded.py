@@ -26,14 +26,15 @@ def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
         persistent_workers=True,
         remedy=found.cure,
         verdict=(
-            f"inconclusive: reading alone was measured, as {found.what} ({found.why}); a starting"
-            f" point, not a measurement: {format_count(workers, 'worker')} a rank"
+            f"inconclusive: only reading was measured, because {found.what} ({found.why});"
+            f" start with {format_count(workers, 'worker')} per rank"
+            " (a starting point, not a measurement)"
         ),
         reasons=(
-            f"reading a file takes {time_taken(cost)}; what is made of it takes more, and was not"
-            " measured",
+            f"reading a file takes {time_taken(cost)}; making a sample of it takes more, and was"
+            " not measured",
             words,
-            *(() if known.cuda else (f"pin_memory: False as {NO_GPU}",)),
+            *(() if known.cuda else (f"pin_memory: False because {NO_GPU}",)),
         ),
         code=code(cost.batch_size, workers, PROBE_PREFETCH, pin=known.cuda, persistent=True),
     )

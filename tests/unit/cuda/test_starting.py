@@ -245,7 +245,7 @@ def test_a_gpu_that_others_hold_is_no_fault_of_the_driver() -> None:
     for check in (full, exclusive):
         assert check.status is Status.INCONCLUSIVE
         assert "others hold the GPU: cuda:0: CUDA error" in check.message
-        assert "nvidia-smi shows who" in (check.remedy or "")
+        assert "nvidia-smi shows them" in (check.remedy or "")
 
 
 @pytest.mark.parametrize("visible", ["0", "0,5", "GPU-1a2b", "MIG-x", None])

@@ -83,7 +83,7 @@ def test_a_prefetch_factor_that_fills_shm_is_to_be_changed() -> None:
     made = found.recommendation
     assert made.change_needed is True
     assert (made.num_workers, made.prefetch_factor) == (4, 2)
-    assert "4 now at prefetch_factor=8, more than fits" in made.verdict
+    assert "4 now with prefetch_factor=8, more than fits" in made.verdict
     (hazard,) = [h for h in found.hazards if h.code == "shared_memory_short_now"]
     assert "4 workers with prefetch_factor=8 may need more than there is" in hazard.message
     assert "--shm-size" in hazard.cure and "emptyDir of medium Memory" in hazard.cure

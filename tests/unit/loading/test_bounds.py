@@ -46,7 +46,7 @@ def test_smt_workstation_starts_from_cores_not_from_threads() -> None:
     workers, words = starting_point(facts)
     assert workers == 11
     assert "12 physical cores under 24" in words
-    assert "one of each rank's left" in words and "shared by" not in words
+    assert "each rank leaves one" in words and "shared by" not in words
     assert facts.descriptors_limit == 1024
 
 
@@ -235,7 +235,7 @@ def test_processors_that_slurm_gave_each_task_are_not_shared_once_more(
     found, words = starting_point(facts)
     assert found == workers
     mine = workers == 3
-    assert ("16 usable (Slurm bound each task to 4 of its own)" in words) is mine
+    assert ("usable processors: 16 (Slurm bound each task to 4 of its own)" in words) is mine
     assert (facts.measured_cpus, facts.physical_cores) == (4, 16) if mine else (4 // ranks, 4)
     assert share_of_cpus(facts, root) == [*range(4 if mine else 4 // ranks)]
 

@@ -78,7 +78,7 @@ def test_no_cure_makes_a_large_shared_memory_smaller() -> None:
     small, large = cures(64 * MIB), cures(24 * GIB)
     assert len(small) == len(large) == 3
     assert all("remount,size=8G" in cure for cure in small)
-    assert all("more than its 24.0 GiB" in cure and "8G" not in cure for cure in large)
+    assert all("larger than its 24.0 GiB" in cure and "8G" not in cure for cure in large)
 
 
 class Holding:

@@ -129,7 +129,7 @@ def test_folders_that_cannot_be_listed_are_told(
     listing = list_samples(str(images))
     assert 0 < len(listing.names) < 20
     assert (listing.closed, listing.problem) == (1, f"{images}/class0: Permission denied")
-    assert any("1 folder, such as" in note for note in _left_out(listing))
+    assert any("1 folder that cannot be listed, such as" in note for note in _left_out(listing))
     shut.add(images)
     with pytest.raises(Inconclusive, match="could not be listed") as caught:
         list_samples(str(images))
@@ -145,8 +145,8 @@ def test_folders_that_cannot_be_listed_are_told(
         (".jpg", ("numpy",), "numpy is not installed", "numpy"),
         (".npy", ("PIL", "cv2"), None, ""),
         (".npy", ("numpy",), "numpy is not installed", "numpy"),
-        (".flac", (), "what is made of them only your own code knows", None),
-        (".txt", ("numpy", "PIL", "cv2"), "what is made of them only your own code knows", None),
+        (".flac", (), "only your own code knows what to make of them", None),
+        (".txt", ("numpy", "PIL", "cv2"), "only your own code knows what to make of them", None),
     ],
 )
 def test_what_is_missing_to_decode_is_named(

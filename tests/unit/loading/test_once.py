@@ -71,18 +71,21 @@ def test_what_is_done_once_is_told_where_it_is_much_of_an_epoch() -> None:
     made = judged([making.probe(0, 500), making.probe(4, 2000, once_seconds=12.0)])
     assert (made.num_workers, made.persistent_workers) == (4, True)
     (note,) = notes(50.0, made, once_seconds=12.0)
-    assert note.startswith("with 4 workers it takes 12.0 s, beside what the samples take, until")
-    assert "an epoch 50.0 s at it" in note
-    assert note.endswith("persistent_workers=True has it but once")
+    assert note.startswith("with 4 workers it takes 12.0 s, not counting the samples, until")
+    assert "(an epoch then takes 50.0 s)" in note
+    assert note.endswith("with persistent_workers=True it happens only once")
     assert not notes(500.0, made, once_seconds=12.0)
     assert not notes(5.0, made, once_seconds=1.0)
     stream = making.subject(kind="stream")
     (note,) = notes(None, made, stream, once_seconds=12.0)
-    assert note.endswith("what a stream's __iter__ does comes with every epoch")
+    assert note.endswith("what a stream's __iter__ does is done in every epoch")
 
 
 def test_a_rate_that_still_rose_is_told() -> None:
     made = judged([making.probe(0, 500), making.probe(4, 2000)])
     (note,) = notes(50.0, made, warming=True)
-    assert "with 4 workers it still got faster when its time was over, at 2,000 samples/s" in note
+    assert (
+        "with 4 workers it was still getting faster when its time was over, at 2,000 samples/s"
+        in note
+    )
     assert not notes(50.0, made, warming=True, undisturbed_samples_per_s=3000.0)

@@ -150,7 +150,7 @@ def test_the_workers_that_are_set_are_those_of_the_loader_that_it_goes_over() ->
 
 
 def known(**changed: Any) -> Known:
-    """A host of 8 on which all that workers can do is done well before 2.5 ms a sample."""
+    """A host of 8 on which all that workers can do is done well before 2.5 ms per sample."""
     spent = cost(seconds=0.0045, main_seconds=0.0025, **changed)
     points = (Point(0, 222.0, 0.01, 2), Point(2, 390.0, 0.01, 2))
     transport = Transport(workers=8, samples_per_s=50_000.0, cpu_seconds=1e-5)
@@ -179,6 +179,6 @@ def test_the_main_process_is_what_binds_and_the_model_knows() -> None:
     said = recommend(found, found.points[1])
     assert "collate_fn" in (said.remedy or "")
     assert (
-        "Mine goes through its batches in its own way: that takes 2.5 ms a sample in the main"
-        " process, whatever the workers"
+        "Mine iterates over its batches in its own way: that takes 2.5 ms per sample in the main"
+        " process, with any num_workers"
     ) in said.reasons

@@ -12,9 +12,9 @@ from tests.unit.loading.making import pipeline
 @pytest.mark.parametrize(
     ("maker", "whose", "setting"),
     [
-        ("tf.data", "tf.data is no DataLoader", "num_parallel_calls"),
-        ("DALI", "DALI is no DataLoader", "num_threads"),
-        (None, "it is no DataLoader", "threads, parallel reads"),
+        ("tf.data", "tf.data is not a DataLoader", "num_parallel_calls"),
+        ("DALI", "DALI is not a DataLoader", "num_threads"),
+        (None, "it is not a DataLoader", "threads, parallel reads"),
     ],
 )
 def test_it_has_no_num_workers_and_what_it_has_is_named(
@@ -23,7 +23,7 @@ def test_it_has_no_num_workers_and_what_it_has_is_named(
     made = of_pipeline(pipeline(maker=maker), None, 8.0)
     assert made.num_workers is None and made.confirmed
     assert made.binding is Binding.PIPELINE
-    assert any(f"{whose} and has no num_workers" in reason for reason in made.reasons)
+    assert any(f"{whose}, so has no num_workers" in reason for reason in made.reasons)
     assert any("counts as 16 samples" in reason for reason in made.reasons)
     assert setting in (made.remedy or "")
     assert "--gpu-rate" in made.verdict

@@ -38,8 +38,8 @@ def reported(ranks: int, length: int) -> Report:
 @pytest.mark.parametrize(("ranks", "said"), [(1, False), (2, True), (8, True)])
 def test_people_are_told_what_is_of_one_rank_and_what_of_all(ranks: int, said: bool) -> None:
     text = report_text(reported(ranks, 100_000))
-    assert ("expected: 1,000 samples/s a rank" in text) is said
-    assert ("of memory for all ranks, of which" in text) is said
+    assert ("expected: 1,000 samples/s per rank" in text) is said
+    assert ("of memory for all ranks, " in text) is said
 
 
 @pytest.mark.parametrize(("ranks", "batches"), [(1, 3125), (8, 391)])
@@ -95,8 +95,8 @@ def test_a_rank_with_a_processor_or_more_gives_what_was_measured() -> None:
     ("ranks", "words"),
     [
         (4, "on its share of the processors"),
-        (3, "on 2 of its share of 2.67 processors, so that it may give more"),
-        (16, "on a whole processor, and reckoned down to its share of 0.5"),
+        (3, "on 2 of its share of 2.67 processors, so it may give more"),
+        (16, "on a whole processor, and scaled down to its share of 0.5"),
     ],
 )
 def test_people_are_told_which_processors_a_rank_was_measured_on(ranks: int, words: str) -> None:
@@ -106,9 +106,9 @@ def test_people_are_told_which_processors_a_rank_was_measured_on(ranks: int, wor
 
 @pytest.mark.parametrize(("ranks", "epoch"), [(1, "1 h 20 min"), (8, "10 min 00 s")])
 def test_an_epoch_lasts_as_long_as_all_ranks_take_for_it(ranks: int, epoch: str) -> None:
-    told = "it takes 5 min 00 s, beside what the samples take, until that rate is reached, and"
+    told = "it takes 5 min 00 s, not counting the samples, until that rate is reached"
     (note,) = (note for note in reported(ranks, 4_800_000).notes if told in note)
-    assert f"and an epoch {epoch} at it" in note
+    assert f"(an epoch then takes {epoch})" in note
 
 
 @pytest.mark.parametrize("ranks", [1, 8])

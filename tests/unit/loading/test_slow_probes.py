@@ -346,7 +346,7 @@ def test_in_little_time_the_first_probe_is_of_as_many_as_it_suffices_for() -> No
 @pytest.mark.parametrize(
     ("current", "rate", "gpu_rate", "change", "words"),
     [
-        (None, 500, None, None, "by the model; what binds"),
+        (None, 500, None, None, "by the model; the bottleneck"),
         (0, 500, None, True, "by the model (num_workers=0 now)"),
         # As good as ready, by the model: that is no word on workers that nobody has tried.
         (0, 1e5, None, None, "the best that there was time to try: 100,000 samples/s (num_w"),
@@ -375,7 +375,7 @@ def test_without_time_for_workers_the_model_speaks_and_that_is_noted(
     found.measure()
     assert found.search is not None
     assert [probe.workers for probe in found.search.probes] == [0]
-    assert "what they give is the model's word" in found.notes[-1]
+    assert "their rate is the model's" in found.notes[-1]
     made = report_of(found, "loader").recommendation
     assert (made.change_needed, made.confirmed) == (change, made.num_workers == 0)
     assert words in made.verdict
@@ -393,7 +393,9 @@ def test_more_workers_that_there_was_no_time_for_are_noted(
     run.search.probes.append(replace(clocked, undisturbed_samples_per_s=1700))
     run.search.untried = 32
     run._note_untried()
-    assert any("no time to try 32 workers: by the model" in note for note in run.notes) is noted
+    assert (
+        any("no time to try 32 workers: the model predicts" in note for note in run.notes) is noted
+    )
 
 
 @pytest.mark.parametrize(("half", "noted"), [(5000, True), (9900, False)])
@@ -405,7 +407,7 @@ def test_more_workers_are_noted_where_the_rate_rose_beyond_the_model(
     run.search.probes += [making.probe(8, half), making.probe(16, 10_000)]
     run.search.untried = 32
     run._note_untried()
-    assert any("32 workers, and the rate still rose" in note for note in run.notes) is noted
+    assert any("32 workers, and the rate was still rising" in note for note in run.notes) is noted
     assert (run.better_untried == 32) is noted
 
 

@@ -127,7 +127,7 @@ def test_once_workers_have_failed_it_asks_for_no_more_than_a_quota_gives(
 @pytest.mark.parametrize(("past_seconds", "told"), [(9.0, False), (14.0, True)])
 def test_more_time_than_was_given_is_told_of(past_seconds: float, told: bool) -> None:
     notes = reported(past_seconds=past_seconds).notes
-    late = "this took 14 s, and not the 5 of --seconds"
+    late = "this took 14 s instead of the 5 of --seconds"
     assert any(note.startswith(late) for note in notes) == told
     assert any(note.startswith("this took") for note in notes) == told
 
@@ -138,7 +138,7 @@ def test_what_takes_its_time_where_it_is_opened_is_told_from_what_starts_late() 
     assert "opens x anew, which takes 52.0 s here" in note and "__main__" in note
     files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
     (note,) = reported(past_seconds=60.0, opening_seconds=52.0, listing=files).notes
-    assert note.endswith("takes 52.0 s here with all that is imported for it")
+    assert note.endswith("takes 52.0 s here, imports included")
     (note,) = reported(past_seconds=60.0).notes
     assert "waits for its first batches" in note and "__main__" not in note
 
@@ -156,7 +156,7 @@ def test_of_files_it_is_the_gpu_of_the_host_that_counts() -> None:
     files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
     for listing, gpus, pinned in ((files, 1, True), (files, 0, False), (None, 1, False)):
         made = reported(listing=listing, gpus=gpus).recommendation
-        told = any(reason.startswith("pin_memory: False as") for reason in made.reasons)
+        told = any(reason.startswith("pin_memory: False because") for reason in made.reasons)
         assert told is not pinned
         assert made.pin_memory is pinned and f"pin_memory={pinned}" in (made.code or "")
 
@@ -246,13 +246,13 @@ def test_beside_busy_programs_the_model_claims_no_percentage() -> None:
     assert report.recommendation.expected_samples_per_s
     assert report.recommendation.relative_error is None
     text = report_text(report)
-    assert "by the model, not confirmed, and nobody knows how far off that is" in text
+    assert "by the model, not confirmed, with an unknown error" in text
     assert "±0%" not in text
     assert "other programs took up to 2.5 of 8 processors" in text
 
 
 def test_what_is_reckoned_beside_busy_programs_is_not_called_measured() -> None:
-    told = "reckoned from what was measured beside other programs"
+    told = "estimated from a measurement beside other programs"
     for rate, expected in ((160.0, True), (800.0, False)):
         probes = tuple(
             making.probe(workers, rate, undisturbed_samples_per_s=800.0) for workers in (0, 4)

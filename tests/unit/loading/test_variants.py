@@ -313,7 +313,7 @@ def test_scripts_and_people_are_told_of_a_winner_only_where_there_is_one() -> No
     lines = recommend_text._variant_lines(report)
     assert lines[-3].startswith("  form jpeg") and lines[-3].endswith(" 130  then: killed.")
     assert lines[-2:] == [
-        "  decoder: opencv, 2.00 times the next at the peak, ±5%",
+        "  decoder: opencv, 2.00 times as fast as the next at the peak, ±5%",
         "  form: no clear winner (1.07 times, ±10%): npy; png",
     ]
 

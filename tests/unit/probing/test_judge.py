@@ -100,7 +100,7 @@ def test_ram_is_not_promised_for_data_whose_size_nobody_knows() -> None:
         judgement = judge(measured(**unknown), parse_need("1000"))
         (to_ram,) = [each for each in judgement.remedies if each.action.startswith("stage to RAM")]
         assert to_ram.enough is None and to_ram.why.endswith(
-            "of memory can be had; the data's size?"
+            "of memory are available; the data's size is not known"
         )
 
 

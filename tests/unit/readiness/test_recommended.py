@@ -69,7 +69,7 @@ def test_images_that_were_only_read_have_no_rate_to_be_judged(
         monkeypatch.setitem(sys.modules, name, None)
     found = measured(tmp_path)
     assert (found.status, found.measured) == (Status.UNKNOWN, None)
-    assert "reading alone was measured" in found.message
+    assert "only reading was measured" in found.message
     assert "pip install numpy pillow" in commands(found)[0]
     assert recommended(Context()) == Recommended(None, None, None, None, None)
 
