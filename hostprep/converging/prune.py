@@ -221,7 +221,7 @@ def _look_at_unstaging(record: Record) -> UnstagePlan | HostprepError:
 def _unanswered(record: Record) -> HostprepError:
     return no_answer(
         f"{record.target} did not answer within {PATIENCE_SECONDS:g} s; nothing was changed.",
-        f"where it is gone for good: hostprep unstage {shlex.quote(record.target)} --forget",
+        f"if it is gone for good: hostprep unstage {shlex.quote(record.target)} --forget",
     )
 
 

@@ -107,7 +107,7 @@ def mounting_problem(path: str) -> HostprepError | None:
     if has_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
-        f"mounting on {path} needs CAP_SYS_ADMIN, which root has not here, as in most"
+        f"mounting on {path} needs CAP_SYS_ADMIN, which root does not have here, as in most"
         " containers; nothing was changed.",
         _in_container(path, "--to "),
         spec_hint=_in_container(path, "to: "),

@@ -72,10 +72,10 @@ def arithmetic(budget: RamBudget) -> str:
         promised = f" + {format_bytes(budget.promised_bytes)} promised to other volumes and runs"
     needed = budget.growth_bytes + budget.promised_bytes + budget.reserve_bytes
     return (
-        f"{format_bytes(budget.growth_bytes)} for what it may still take, inodes included,"
-        f"{promised} + {format_bytes(budget.reserve_bytes)} reserved for the machine ="
-        f" {format_bytes(needed)}, but {format_bytes(budget.available_bytes)} are available by"
-        f" {budget.available_from}, {format_bytes(budget.missing_bytes)} too little"
+        f"{format_bytes(budget.growth_bytes)} for what it may still take, inodes"
+        f" included,{promised} + {format_bytes(budget.reserve_bytes)} reserved for the machine ="
+        f" {format_bytes(needed)}, but {format_bytes(budget.available_bytes)} are available"
+        f" according to {budget.available_from}, {format_bytes(budget.missing_bytes)} too little"
     )
 
 

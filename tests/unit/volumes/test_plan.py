@@ -409,7 +409,7 @@ def test_the_budget_is_refused_with_its_arithmetic() -> None:
     assert "promised" not in words
     # 8 GiB + 512 MiB of inodes, and a tenth of 64 GiB
     assert "8.50 GiB" in words and "6.40 GiB" in words and "14.9 GiB" in words
-    assert "14.0 GiB are available by MemAvailable" in words and "922 MiB too little" in words
+    assert "14.0 GiB are available according to MemAvailable, 922 MiB too little" in words
     assert plan_volume(replace(REQUEST, reserve_bytes=5 * GIB), tight).refusal is None
 
 
