@@ -303,7 +303,7 @@ def _plan_damaged(kind: Kind, name: str, error: HostprepError, *, prune: bool) -
     """Leave alone what nobody can tell; but to prune all the rest and say "done" would be a lie."""
     if prune:
         return ObjectPlan.refused(kind, name, error)
-    reason = f"{error.message.removesuffix('.')}; whatever it is of is left"
+    reason = f"{error.message.removesuffix('.')}; whatever it describes is left alone"
     return ObjectPlan.kept(kind, name, reason)
 
 

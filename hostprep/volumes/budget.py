@@ -84,16 +84,16 @@ def budget_warnings(budget: RamBudget | None, *, forced: bool = True) -> tuple[s
     found = []
     if budget is not None and budget.growth_bytes and budget.limits_hidden:
         found.append(
-            "nothing here tells whether memory is limited (/sys/fs/cgroup does not show the control"
-            f" group of this process): where {format_bytes(budget.growth_bytes)} more go beyond a"
-            " limit, the kernel kills who writes them"
+            "nothing here shows whether memory is limited (/sys/fs/cgroup does not show the control"
+            f" group of this process): if {format_bytes(budget.growth_bytes)} more exceed a"
+            " limit, the kernel kills the program that writes them"
         )
     if budget is not None and budget.growth_bytes and budget.unlimited:
         named = ", ".join(budget.unlimited)
         found.append(
-            f"{named}: mounted without a limit of size (as after `mount -o remount,size=0`), so it"
-            " may come to take all of the memory, and is in no sum here; unmount it and mount it"
-            " anew"
+            f"{named}: mounted without a size limit (as after `mount -o remount,size=0`), so it"
+            " may grow to take all of the memory, and no sum here includes it; unmount it and"
+            " mount it anew"
         )
     if budget is not None and not budget.fits and forced:
         found.append(f"--force overrides the memory budget: {arithmetic(budget)}")

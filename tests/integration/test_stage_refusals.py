@@ -954,7 +954,7 @@ def test_nothing_is_staged_into_the_copy_of_another_data_set(
 
 def test_gentle_is_one_reader(source: Path, target: Path) -> None:
     words = ("stage", source, "--to", target, "--gentle", "--readers")
-    assert "--gentle is one reader" in refused(*words, "5", code=2)
+    assert "--gentle means one reader" in refused(*words, "5", code=2)
     assert run_hostprep(*words, "1").returncode == 0
 
 
