@@ -98,7 +98,7 @@ def reading_hint(error: OSError) -> str:
     if error.errno in LIMIT_HINTS:
         return LIMIT_HINTS[error.errno]
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
-        return "run it with sudo, or have it opened to you"
+        return "run it with sudo, or have its owner give you access"
     if error.errno == errno.EACCES:
         return f"{ROOT_KEPT_OUT}: `findmnt -T` with the path shows it; dmesg may say more"
     if error.errno in OF_A_SERVER:

@@ -146,8 +146,8 @@ def _error(applied: Applied) -> HostprepError | None:
     hint = "mend what failed and run the same command again"
     if not failed:
         hint = (
-            "something else changed it meanwhile, such as another `hostprep apply`, or who writes"
-            " to a source: look for that, and run the same command again"
+            "something else changed it meanwhile, such as another `hostprep apply` or a program"
+            " that writes to a source: find and stop that, and run the same command again"
         )
     return HostprepError(
         f"the host is not as the spec says: {format_count(failed, 'object')} failed,"

@@ -110,7 +110,7 @@ def _located(path: str) -> PathStorage:
             mode = 0  # `locate` fails on it too, and reports it better
         if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):  # that is, on the devtmpfs at /dev
             raise UsageError(
-                f"{path} is a device; facts tells what files and folders lie on.",
+                f"{path} is a device; facts shows what files and folders lie on.",
                 "name a folder on it: `lsblk` shows where each disk is mounted",
             )
         return locate(path)

@@ -51,7 +51,7 @@ def show_host_plan(plan: HostPlan) -> None:
     for refusal in plan.refusals:
         say_problem(f"refused: {refusal.kind} {refusal.subject}", refusal.message, refusal.hint)
     if plan.refusals:
-        emit_text(f"refused: {len(plan.refusals)}; apply changes nothing before that is mended")
+        emit_text(f"refused: {len(plan.refusals)}; apply changes nothing until that is fixed")
     elif plan.changes:
         emit_text(f"changes: {len(plan.changes)}")
         if any(change.kind is not Kind.DATASET for change in plan.changes):

@@ -126,7 +126,8 @@ def _not_written(error: OSError) -> HostprepError:
     if error.errno == errno.EBADF:
         return HostprepError(
             "the result could not be written: stdout is closed.",
-            "what was done is done; open stdout, on /dev/null where nobody wants the result",
+            "what was done is done; open stdout, or redirect it to /dev/null if nobody wants the"
+            " result",
         )
     return HostprepError(
         f"the result could not be written: {error.strerror}.",

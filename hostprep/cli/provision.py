@@ -171,7 +171,7 @@ def _interruption(*, check: bool) -> Interrupted:
         return Interrupted(
             "interrupted; nothing was changed on any host, but a folder /tmp/ansible.*.hostprep may"
             " be left there.",
-            "an installation from the next day on removes it",
+            "an installation on a later day removes it",
         )
     return Interrupted(
         "interrupted; what was done on the hosts stays, and one may still be at work on its last"
@@ -186,7 +186,7 @@ def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
     failed = printable(", ".join(run.failed))
     return HostprepError(
         f"{len(run.failed)} of {len(run.hosts)} hosts failed: {failed}.",
-        "nothing was changed on any host" if check else f"when they are mended: {again}",
+        "nothing was changed on any host" if check else f"once they are fixed: {again}",
     )
 
 

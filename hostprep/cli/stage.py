@@ -187,21 +187,22 @@ def _check_options(
     from hostprep.staging.model import ORDERS, Verify
 
     if (to_tmpfs is None) == (to is None):
-        raise UsageError("say where to stage to, and in one way.", _ways())
+        raise UsageError("say where to stage to, in exactly one way.", _ways())
     if to is not None and (at is not None or fstab):
         raise UsageError(
             "--at and --fstab go with --to-tmpfs, not with --to.",
             "they are about the volume that it mounts; leave them out",
         )
     if verify not in list(Verify):
-        raise UsageError(f"{verify!r} is no way to verify.", "accepted: readback, inflight, none")
+        raise UsageError(f"{verify!r} is not a verify mode.", "accepted: readback, inflight, none")
     if gentle and readers not in (None, 1):
         raise UsageError(
-            f"--gentle is one reader, and --readers {readers} more.", "leave one of them out"
+            f"--gentle means one reader, and --readers {readers} asks for more.",
+            "leave one of them out",
         )
     if full_check and verify == Verify.NONE:
         raise UsageError(
-            "--full-check compares by hashes, which --verify none does not take.",
+            "--full-check compares hashes, and --verify none computes none.",
             "leave one of them out",
         )
     if order not in (None, *ORDERS):

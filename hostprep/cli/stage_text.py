@@ -178,7 +178,7 @@ def conclude(
     if result.lost_attributes:
         more = ""
         if not has_capability(Capability.FSETID) and os.geteuid() == 0:
-            more = ", or setgid bits need CAP_FSETID, which root has not here"
+            more = ", or setgid bits need CAP_FSETID, which root does not have here"
         if any(mount.fstype == "nfs4" for mount in read_mounts()):
             more += ", or the ACL is one of NFS 4, which is not copied"
         warn(

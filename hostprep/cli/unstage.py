@@ -66,7 +66,7 @@ def unstage(
 
     if forget and fstab:
         raise UsageError(
-            "--forget touches nothing but the record; --fstab does.",
+            "--forget changes only the record; --fstab would change more.",
             "leave --fstab out; `hostprep unmount PATH --fstab` removes a volume's line",
         )
     record = find_record(dataset)
@@ -151,7 +151,7 @@ def _tell_of_copies(record: Record) -> None:
     # Until the first copy is complete, anything at the target's path is somebody else's.
     copies = [unfinished] if record.phase == "copying" else [record.target, unfinished]
     for path in filter(os.path.lexists, copies):
-        say(f"hostprep: what lies at {printable(path)} stays, and is not known as hostprep's then")
+        say(f"hostprep: what lies at {printable(path)} stays, and is no longer known as hostprep's")
         say("  -> remove it by hand, or move it away, before anything is staged there again")
 
 

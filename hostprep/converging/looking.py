@@ -71,7 +71,7 @@ class Looker:
             return DatasetLook(
                 spec,
                 f"{parent.rstrip('/')}/{spec.name}",
-                reason="on record; whether it is whole and fresh, root can tell",
+                reason="on record; only root can tell whether it is whole and fresh",
                 warnings=(f"{closed.found}",),
                 source=source,
                 origin=source,
@@ -211,7 +211,7 @@ def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> Datase
         return DatasetLook(spec, place, problem=problem, away=away, missing=missing, source=source)
     why = problem.message.removesuffix("; nothing was changed.")
     warning = f"{why}: {target} stays as it was staged, and whether it is fresh is not known"
-    reason = "whole by its manifest; whether it is fresh is not known, since its source is away"
+    reason = "whole by its manifest; whether it is fresh is unknown, since its source is away"
     return DatasetLook(
         spec,
         target,
@@ -274,10 +274,10 @@ def _to_names(plan: StagePlan, passing: Mapping[str, Readers]) -> tuple[str, str
         return None
     now, wanted = readers
     if common(now, wanted) != now:
-        why = "users may read it who may not list all of its folders"
+        why = "some users may read it, but not list all of its folders"
         return "close the list of its files on record", why
     if wanted == ALL != now:  # some file systems cannot admit single groups or users
-        why = "all users may list its folders, and not all may read it"
+        why = "all users may list its folders, but not all may read it"
         return "open the list of its files on record", why
     return None
 

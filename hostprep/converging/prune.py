@@ -221,7 +221,7 @@ def _look_at_unstaging(record: Record) -> UnstagePlan | HostprepError:
 def _unanswered(record: Record) -> HostprepError:
     return no_answer(
         f"{record.target} did not answer within {PATIENCE_SECONDS:g} s; nothing was changed.",
-        f"where it is gone for good: hostprep unstage {shlex.quote(record.target)} --forget",
+        f"if it is gone for good: hostprep unstage {shlex.quote(record.target)} --forget",
     )
 
 
@@ -306,7 +306,7 @@ def _plan_damaged(kind: Kind, name: str, error: HostprepError, *, prune: bool) -
     """Leave unknown things alone, but refuse to prune: claiming success would be a lie."""
     if prune:
         return ObjectPlan.refused(kind, name, error)
-    reason = f"{error.message.removesuffix('.')}; whatever it is of is left"
+    reason = f"{error.message.removesuffix('.')}; whatever it describes is left alone"
     return ObjectPlan.kept(kind, name, reason)
 
 

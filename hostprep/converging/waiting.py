@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.5
 # Time to look at every entry of what is ready: some millions, unless the target is slow.
 _LOOK_SECONDS = 30.0
 _LEAST_LOOK_SECONDS = 1.0
-_AGAIN = "the same `hostprep stage` brings it right; `hostprep check --only HP011` names some"
+_AGAIN = "the same `hostprep stage` repairs it; `hostprep check --only HP011` names some"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def unwritable(directory: Path) -> str | None:
     except (OSError, HostprepError) as error:
         return f"{place} cannot be looked at: {getattr(error, 'strerror', None) or error}"
     if mount is not None and mount.fstype in MADE_UP:
-        return f"the kernel makes up what is in {place} ({mount.fstype})"
+        return f"the kernel generates all that is in {place} ({mount.fstype})"
     code = new_file_obstacle(place)
     match code:
         case None:

@@ -46,7 +46,7 @@ def told(warnings: Iterable[str]) -> tuple[str, ...]:
         return others
     return (
         f"--limit names {', '.join(unmet)}, and the inventory has no such host or group: that part"
-        " of it counted for nothing",  # with `!NAME`, all hosts may have been reached
+        " of it was ignored",  # with `!NAME`, all hosts may have been reached
         *others,
     )
 

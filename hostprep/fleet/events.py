@@ -41,7 +41,7 @@ _VAULT_CURES = (
     ),
     (
         re.compile(r"no vault secrets were found that could decrypt"),
-        "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
+        "the password is not the one in the file that ANSIBLE_VAULT_PASSWORD_FILE names",
     ),
 )
 # Messages of Ansible, the host's shell or sudo, and what to do; the first match counts.
@@ -70,8 +70,8 @@ _CURES = (
             r"HOST IDENTIFICATION HAS CHANGED.*(Host key verification failed|Permission denied \()",
             re.DOTALL,
         ),
-        "only where that host was installed anew, take its old key away as ssh says it above and"
-        " log in once by hand; where it was not, another machine may answer in its place",
+        "only if that host was installed anew, remove its old key as ssh says above and log in"
+        " once by hand; if it was not, another machine may be answering in its place",
     ),
     (
         re.compile(r"Host key verification failed"),
@@ -128,8 +128,8 @@ _NEEDS_ROOM = "make room on the host: `df -h` there shows which file system is f
 # From the host's shell, whichever that is.
 _WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
 _NEEDS_SUDO = (
-    "{0} is not installed there, and root's rights come by it"
-    " -> install it on the host, log in as root (ansible_user), or name what there is"
+    "{0} is not installed there, and is needed to become root ->"
+    " install it on the host, log in as root (ansible_user), or name what there is"
     " (ansible_become_method)"
 )
 

@@ -43,7 +43,7 @@ def refuse_what_is_none(inventory: str) -> None:
     if "," in inventory:
         if not inventory.isprintable():
             raise UsageError(
-                f"{inventory!r} holds what no host's name can; none was reached.",
+                f"{inventory!r} holds characters that no host's name can have; none was reached.",
                 "name the hosts with commas between them: -i host1,host2",
             )
         return

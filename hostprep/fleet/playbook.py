@@ -142,7 +142,7 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
         variables = " or ".join(f"ANSIBLE_{kind}_PASSWORD_FILE" for kind in kinds)
         return UsageError(
             f"{without_tags(said)[-2000:].rstrip('.')}; no host was reached.",
-            f"mend it, or name another file: {variables}",
+            f"fix it, or name another file: {variables}",
         )
     if status == 0 or _NOBODY.search(said):
         why = said if errors else "it names none"

@@ -21,7 +21,7 @@ from hostprep.kinds import (
 )
 
 _NOT_UNDERSTOOD = (
-    "its answer is not understood: it is none that hostprep gives. What was done there is not known"
+    "its answer is not understood: hostprep gives no such answer. What was done there is not known"
 )
 
 

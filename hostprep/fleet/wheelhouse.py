@@ -56,7 +56,7 @@ class Target:
             raise UsageError(
                 f"no wheels can be chosen for a host with glibc 2.{target.glibc_minor}: there is"
                 " no such glibc.",
-                "look at what `ldd --version` says there, and who says it",
+                "see what `ldd --version` prints there, and which program prints it",
             )
         return target
 

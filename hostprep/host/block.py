@@ -237,7 +237,7 @@ def _judge(
     if fstype.startswith("fuse"):
         return StorageClass.FUSE, f"{fstype}: a program serves {mount.source}"
     if fstype in MADE_UP:
-        return StorageClass.UNKNOWN, f"the kernel makes up what is in {fstype}: no storage"
+        return StorageClass.UNKNOWN, f"the kernel generates all that is in {fstype}: no storage"
     if fstype in _FROM_HOST:
         return StorageClass.VIRTUAL, f"{fstype}: a folder of the machine that runs this one"
     if not devices:
@@ -265,7 +265,7 @@ def classify(disk: Device) -> tuple[StorageClass, str]:
     if disk.virtual:
         claim = {True: "rotates", False: "does not rotate", None: "says nothing of rotating"}
         said = claim[disk.rotational_says_kernel]
-        return StorageClass.VIRTUAL, f"{what} is a virtual disk; the kernel's claim: it {said}"
+        return StorageClass.VIRTUAL, f"{what} is a virtual disk; the kernel says that it {said}"
     match disk.transport:
         case Transport.MEMORY:
             return StorageClass.RAM, f"{what} is memory"

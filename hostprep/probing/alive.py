@@ -73,7 +73,7 @@ def _complain(path: str, seen: dict[str, Any]) -> None:
     if seen["errno"] in (errno.EACCES, errno.EPERM):
         hint = "run it as root"
         if os.geteuid() == 0:
-            hint = f"{ROOT_KEPT_OUT}: run it as one who may read it"
+            hint = f"{ROOT_KEPT_OUT}: run it as a user who may read it"
         raise HostprepError(f"{path} may not be read; nothing was measured.", hint)
     if seen["errno"] in SERVER_GONE:
         raise NoAnswer(

@@ -53,7 +53,7 @@ def target(path: str, seconds: float | None = None) -> Target:
     storage = locate(absolute)
     if storage.fstype in MADE_UP:
         raise UsageError(
-            f"{storage.path} is no storage: the kernel makes up what is in {storage.fstype}. "
+            f"{storage.path} is not storage: the kernel generates all that is in {storage.fstype}. "
             "Nothing was measured.",
             "name a folder on the storage in question",
         )

@@ -218,8 +218,8 @@ class _Checker:
                 # For the same reasons, and below the volume no path but its own can be staged to.
                 self._note(
                     (*where, "to"),
-                    f"{shown(to)} lies in the volume {shown(inside[0])}; set `volume` instead, by"
-                    " which data sets lie directly below it",
+                    f"{shown(to)} lies in the volume {shown(inside[0])}; set `volume` instead,"
+                    " which puts data sets directly below it",
                 )
             dataset = DatasetSpec(name, source, volume, to, bool(entry.at_boot))
             found.append(dataset)

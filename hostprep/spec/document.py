@@ -136,8 +136,8 @@ def _yaml_sentence(error: yaml.MarkedYAMLError) -> str:
         return f"the alias {problem.removeprefix('found undefined alias').strip()} has no anchor"
     if problem == "mapping values are not allowed here":
         return (
-            "a second `:` stands where YAML allows none; look for a blank that is missing after the"
-            " `:` before it, and for lines that are indented unlike their neighbours"
+            "a second `:` stands where YAML does not allow one; look for a blank that is missing"
+            " after the `:` before it, and for lines that are indented unlike their neighbours"
         )
     if problem in _SEEN_LATER:
         return _SEEN_LATER[problem]

@@ -35,7 +35,7 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be text, not a {'list' if isinstance(value, list) else 'mapping'}")
     if not value.isprintable():
-        raise ValueError(f"{shown(value)} holds control characters or such as cannot be shown")
+        raise ValueError(f"{shown(value)} holds control characters or others that cannot be shown")
     return value
 
 

@@ -18,7 +18,7 @@ def name_problem(written: str) -> str | None:
     if "/" in written:
         return "holds a slash"
     if not written.isprintable():
-        return "holds control characters or such as cannot be shown"
+        return "holds control characters or others that cannot be shown"
     if written[0] in "-.":
         return f"begins with {written[0]!r}"
     if len(os.fsencode(written)) > _LONGEST_NAME_BYTES:

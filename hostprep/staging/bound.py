@@ -63,32 +63,35 @@ class Bound:
             case "quota":
                 return (
                     f"bound by the control group's quota of processor time: read {rate} with {busy}"
-                    f", held up in {self.throttled_share or 0:.0%} of the quota's periods"
+                    f", throttled in {self.throttled_share or 0:.0%} of the quota's periods"
                 )
             case "other programs":
                 return (
-                    f"bound by other programs, which had the processors: read {rate} with {busy},"
-                    f" and waited for {self.waiting_cores or 0:.1f} more"
+                    f"bound by other programs that use the processors: read {rate} with {busy},"
+                    f" while waiting for {self.waiting_cores or 0:.1f} more"
                 )
             case "readers":
                 readers = format_count(self.readers or 0, "reader")
                 return (
-                    f"bound by the request for {readers}: read {rate} with {busy}; on its"
-                    f" own it would take {self.own_readers}"
+                    f"bound by the request for {readers}: read {rate} with {busy}; hostprep"
+                    f" itself would use {self.own_readers}"
                 )
             case "target":
-                return f"bound by the target: it took {rate}, and the source can give more; {busy}"
+                return (
+                    f"bound by the target: it accepted {rate}, and the source can deliver more;"
+                    f" {busy}"
+                )
             case "storage":
                 return f"bound by the source or the target: {rate} with {busy}"
         if self.ceiling_bytes_per_s is not None:
             ceiling = format_rate(self.ceiling_bytes_per_s)
             return (
-                f"bound by the source: read {rate} of {ceiling} that it gave in the probe "
+                f"bound by the source: read {rate} of {ceiling} that it gave in probe "
                 f"{self.ceiling_from}; {busy}"
             )
         return (
-            f"bound by the source: read {rate} with {busy}; what it could give is not known "
-            "(hostprep probe measures it)"
+            f"bound by the source: read {rate} with {busy}; how much it could deliver is not"
+            " known (hostprep probe measures it)"
         )
 
 

@@ -186,8 +186,8 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
         return None
     except NotADirectoryError:
         raise UsageError(
-            f"the target {request.parent} is a file, or below one; nothing was changed.",
-            "name a directory; the data set gets its own in it",
+            f"the target {request.parent} is a file, or lies below one; nothing was changed.",
+            "name a directory; the data set gets a directory of its own in it",
         ) from None
     except OSError as error:
         raise HostprepError(
@@ -248,7 +248,7 @@ def _room_refusal(request: StageRequest, space: Space, previous: Record | None) 
         previous is not None and previous.phase != "copying" and previous.verify == Verify.NONE
     )
     if refusal is not None and unverified and request.verify is not Verify.NONE:
-        refusal.hint = f"{refusal.hint}; or --verify none, which keeps what was staged so before"
+        refusal.hint = f"{refusal.hint}; or --verify none, which keeps what was staged so"
     return refusal
 
 
@@ -331,8 +331,8 @@ def _journal_of(request: StageRequest, paths: list[str], observer: Observer) -> 
             with _target_read(request):
                 raise
         observer.note(
-            f"what an interrupted run put down in {where} cannot be read ({error.strerror}): all"
-            " that it did not publish is copied anew"
+            f"the journal of an interrupted run in {where} cannot be read ({error.strerror}):"
+            " whatever that run did not publish is copied again"
         )
         return ManifestIndex([])
 

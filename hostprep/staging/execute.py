@@ -145,8 +145,9 @@ def sync_file_system(descriptor: int, so_far: str, then: str | None = None) -> N
         flush_file_system(descriptor)
     except OSError as error:
         raise NotWritten(
-            f"the target's file system could not be written out: {error.strerror}; {so_far}.",
-            f"mend that (dmesg may say more of the disk), and {run_again(then)}",
+            f"the target's file system could not be flushed to its disk: {error.strerror};"
+            f" {so_far}.",
+            f"mend that (dmesg may say more about the disk), and {run_again(then)}",
         ) from None
 
 
@@ -161,8 +162,8 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
     if error.errno == errno.ENOSPC and lacks_inodes(private.fd):
         return HostprepError(
             "the target has no inode left for another file; nothing was published.",
-            "remove files there, or give it more inodes (a volume of --to-tmpfs gets them by"
-            f" itself), and {again}",
+            "remove files there, or give it more inodes (a --to-tmpfs volume gets them"
+            f" automatically), and {again}",
         )
     if error.errno == errno.ENOSPC:
         return HostprepError(
@@ -179,5 +180,5 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
         )
     hint = again
     if error.errno in DISK_FAILS:  # usually the target's: ext4 becomes read-only after one
-        hint = f"`dmesg` tells what became of the disk or the server: mend that and {hint}"
+        hint = f"`dmesg` says what happened to the disk or the server: fix that and {hint}"
     return HostprepError(f"copying failed: {error.reason}; nothing was published.", hint)

@@ -18,7 +18,7 @@ from hostprep.volumes.paths import NotEmpty
 _MOST_NAMED = 3
 # Errors that copying meets if a disk fails: ext4 becomes read-only after its first error.
 DISK_FAILS = {*OF_A_DISK, errno.EROFS}
-SEE_DMESG = "`dmesg` tells what became of a disk or its file system"
+SEE_DMESG = "`dmesg` says what happened to a disk or its file system"
 
 
 def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | None:
@@ -47,7 +47,7 @@ def unstage_leftovers(
     whom = "them" if lines[1:] else "it"
     after = f"; --prune would remove {whom} only after the volume is changed" if prune else ""
     refusal.spec_hint = (
-        f"{named} first, where nobody needs {whom}: the spec does not name {whom}{more}{after}; or"
+        f"{named} first, if nobody needs {whom}: the spec does not name {whom}{more}{after}; or"
         f" {refusal.spec_hint}"
     )
 
@@ -110,7 +110,7 @@ def gone(request: StageRequest) -> HostprepError:
     The plan does not copy those, so they would be missing but called verified.
     """
     return HostprepError(
-        f"what was at {request.target}, or kept for it, is gone since it was looked at; nothing was"
-        " published.",
+        f"what was at {request.target}, or was kept for it, is gone: it was there a moment ago;"
+        " nothing was published.",
         "run the same command again",
     )

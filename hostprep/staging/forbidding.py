@@ -52,9 +52,9 @@ def nested_refusal(request: StageRequest, previous: Record | None) -> Refused | 
         other = load_record(os.path.basename(ancestor), ancestor)
         if other is not None and other.phase != "copying" and os.path.isdir(ancestor):
             return Refused(
-                f"{request.parent} is in the staged copy of {other.name} ({other.target}), where"
-                " nothing else may lie; nothing was changed.",
-                "choose a target beside it; if it is no longer that: hostprep unstage"
+                f"{request.parent} is in the staged copy of {other.name} ({other.target}), which"
+                " may hold nothing else; nothing was changed.",
+                "choose a target outside it; if it is no longer a staged copy: hostprep unstage"
                 f" {shlex.quote(other.target)}",
             )
         ancestor = os.path.dirname(ancestor)
@@ -72,8 +72,8 @@ def ownership_refusal(
         whose = "" if owner == os.geteuid() else f", of uid {owner},"
         renamed = by_another_name(request.name, request.target)
         return Refused(
-            f"{request.target}{whose} exists and was not staged by hostprep, by its records in"
-            f" {state_dir()}; nothing was changed.",
+            f"{request.target}{whose} exists and was not staged by hostprep, according to its"
+            f" records in {state_dir()}; nothing was changed.",
             f"choose another --name, or move it away{renamed}",
             spec_hint=f"choose another `name`, or move it away{renamed}",
         )
@@ -105,6 +105,6 @@ def empty_refusal(
     return Refused(
         f"the source {request.source} is empty, and {format_count(previous.files, 'file')} had been"
         f" staged from it: {request.target} would be emptied too; nothing was changed.",
-        "mount the source again; if nothing is meant to be left of it: "
+        "mount the source again; if it is meant to be empty: "
         f"hostprep unstage {shlex.quote(request.target)}",
     )

@@ -155,11 +155,11 @@ def describe_special(mode: int) -> str:
 
 # Beginnings of reasons, or whole ones, by which ``CURES`` finds the remedy.
 TARGET_CANNOT = "the target's file system cannot hold "
-NO_CHOWN = "its owner cannot be given without CAP_CHOWN, which root has not here"
+NO_CHOWN = "its owner cannot be set without CAP_CHOWN, which root does not have here"
 LET_CHOWN = "start it with that capability (docker run --cap-add=CHOWN)"
-FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
+FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) that is larger than "
 CHANGED_TWICE = "changed while it was copied, twice"
-GONE = "is not there any more: it was deleted since it was listed"
+GONE = "is not there any more: it was deleted after it was listed"
 # Appended to a failed file's reason, followed by the other name that is reported.
 ITS_HARD_LINK = " (its hard link "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
@@ -173,11 +173,12 @@ CURES = {
     FILE_SIZE_LIMIT: "have that limit raised (of a service: LimitFSIZE=)",
     CHANGED_TWICE: _QUIET,
     GONE: _QUIET,
-    READ_BACK: "see what changes what is written to the target: its disk (`dmesg`), or somebody",
+    READ_BACK: "find out what alters the data on the target: its disk (`dmesg`), or somebody",
     os.strerror(errno.ENOKEY): "unlock what is encrypted in the source (fscrypt unlock)",
     # A target whose disk or server has gone gives this error for each file, as a source does.
     os.strerror(errno.EIO): (
-        "mend the disk or server that fails, the source's or the target's (`dmesg` tells of a disk)"
+        "repair the failing disk or server, of the source or of the target (for a disk, `dmesg`"
+        " says more)"
     ),
 }
 

@@ -49,8 +49,8 @@ def _try_names(scan: Scan, spelling: Spelling, directory_fd: int) -> None:
                 if fall_together(directory_fd, other, name):
                     one, two = (join(listing.directory, each) for each in (other, name))
                     raise Refused(
-                        f"{_shown(one, two)} of the source are one and the same name to the"
-                        " target's file system: one would replace the other; nothing was changed.",
+                        f"{_shown(one, two)} of the source are the same name to the target's file"
+                        " system: one would replace the other; nothing was changed.",
                         _HINT,
                     )
             elif listed < _MOST_LISTED and spelling.may_alter(name):

@@ -177,7 +177,8 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
             raise HostprepError(
                 f"the source {request.source} cannot be read: {scan.skipped[0].reason}; "
                 "nothing was changed.",
-                "mend the source (`dmesg` tells of a disk), or run it as a user who may read it",
+                "repair the source (for a disk, `dmesg` says more), or run it as a user who may"
+                " read it",
             )
         observer.progress(scan.totals.entries, 0)  # no content was read
         seconds["scan"] = time.monotonic() - started

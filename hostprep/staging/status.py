@@ -104,7 +104,7 @@ def _unreachable(record: Record, seconds: float) -> DatasetStatus:
         "unreachable",
         "unknown",
         f"its target has not answered for {seconds:g} s: is its server gone?",
-        f"`findmnt -T {shlex.quote(record.target)}` names it; where it is gone for good,"
+        f"`findmnt -T {shlex.quote(record.target)}` names it; if it is gone for good,"
         f" `hostprep unstage --forget {shlex.quote(record.target)}` removes the record",
     )
 
@@ -139,9 +139,9 @@ def _state(record: Record) -> tuple[str, str, str | None]:
     if record.phase in ("copying", "publishing", "updating"):
         return "interrupted", *_cut_short(record)
     if closed := _closed(record.target):
-        hint = "ask as root, or as one who may (its owner and mode say who)"
+        hint = "run it as root, or as a user who may (its owner and mode say who)"
         if os.geteuid() == 0:
-            hint = f"ask as one who may: {ROOT_KEPT_OUT}"
+            hint = f"run it as a user who may: {ROOT_KEPT_OUT}"
         return "unreachable", f"{NOT_FOR_US}{closed}", hint
     if not os.path.isdir(record.target):
         if failing := _failing(record.target):

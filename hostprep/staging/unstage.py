@@ -168,9 +168,9 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
         hint = f"{SEE_DMESG}: {hint}"
     elif error.errno == errno.EDQUOT:
         hint = (
-            "have the quota raised until all is removed, for on Btrfs removing takes some of it"
-            " (`btrfs qgroup show` names the group, and the limit is set at the mount point of the"
-            " whole), and run the same command again: it goes on where this one stopped"
+            "have the quota raised until all is removed, since on Btrfs removing takes up some of"
+            " it (`btrfs qgroup show` names the group, and the limit is set at the mount point of"
+            " the whole), and run the same command again: it goes on where this one stopped"
         )
     return HostprepError(
         f"{record.target} could not be removed: {error.strerror or error}{where}; what is left of"

@@ -180,7 +180,7 @@ def _check_not_elsewhere(record: Record) -> None:
     if elsewhere := may_be_elsewhere(record):
         raise Refused(
             f"{record.target} is not on this machine, and {elsewhere}; nothing was changed.",
-            "run it there; where it is gone, as after a reboot:"
+            "run it there; if it is gone, as after a reboot:"
             f" hostprep unstage {shlex.quote(record.target)} --forget",
         )
 

@@ -42,15 +42,15 @@ def chosen_path(variable: str) -> Path | None:
     if chosen.startswith("~"):
         own = f'as {variable}="$HOME{chosen[1:]}", or ' if chosen[1:2] in ("", "/") else ""
         raise UsageError(
-            f"{variable} is {chosen!r}, in which nothing has put the home directory in place of the"
-            " ~; nothing was done.",
+            f"{variable} is {chosen!r}, in which nothing has replaced the ~ by the home directory;"
+            " nothing was done.",
             f"set it {own}to the path written out",
         )
     if not os.path.isabs(chosen):
         raise UsageError(
-            f"{variable} is {chosen!r}, which is another place in each current directory; nothing"
-            " was done.",
-            f"name it from the root on: {variable}={shlex.quote(os.path.abspath(chosen))}",
+            f"{variable} is {chosen!r}, which means another place in each current directory;"
+            " nothing was done.",
+            f"write it as an absolute path: {variable}={shlex.quote(os.path.abspath(chosen))}",
         )
     return Path(chosen)
 

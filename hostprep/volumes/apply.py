@@ -107,7 +107,7 @@ def mounting_problem(path: str) -> HostprepError | None:
     if has_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
-        f"mounting on {path} needs CAP_SYS_ADMIN, which root has not here, as in most"
+        f"mounting on {path} needs CAP_SYS_ADMIN, which root does not have here, as in most"
         " containers; nothing was changed.",
         _in_container(path, "--to "),
         spec_hint=_in_container(path, "to: "),
@@ -167,7 +167,7 @@ def _set_owner_and_mode(
     assert facts.mount is not None
     with closing_fd(os.open(facts.path, DIRECTORY_FLAGS)) as descriptor:
         if not is_on(descriptor, facts.mount):
-            raise HostprepError(f"{facts.path} is another file system by now; it was left alone.")
+            raise HostprepError(f"{facts.path} is now another file system; it was left alone.")
         if owner is not None:
             os.fchown(descriptor, *owner)
         if mode is not None:

@@ -72,10 +72,10 @@ def arithmetic(budget: RamBudget) -> str:
         promised = f" + {format_bytes(budget.promised_bytes)} promised to other volumes and runs"
     needed = budget.growth_bytes + budget.promised_bytes + budget.reserve_bytes
     return (
-        f"{format_bytes(budget.growth_bytes)} for what it may still take, inodes included,"
-        f"{promised} + {format_bytes(budget.reserve_bytes)} reserved for the machine ="
-        f" {format_bytes(needed)}, but {format_bytes(budget.available_bytes)} are available by"
-        f" {budget.available_from}, {format_bytes(budget.missing_bytes)} too little"
+        f"{format_bytes(budget.growth_bytes)} for what it may still take, inodes"
+        f" included,{promised} + {format_bytes(budget.reserve_bytes)} reserved for the machine ="
+        f" {format_bytes(needed)}, but {format_bytes(budget.available_bytes)} are available"
+        f" according to {budget.available_from}, {format_bytes(budget.missing_bytes)} too little"
     )
 
 
@@ -84,16 +84,16 @@ def budget_warnings(budget: RamBudget | None, *, forced: bool = True) -> tuple[s
     found = []
     if budget is not None and budget.growth_bytes and budget.limits_hidden:
         found.append(
-            "nothing here tells whether memory is limited (/sys/fs/cgroup does not show the control"
-            f" group of this process): where {format_bytes(budget.growth_bytes)} more go beyond a"
-            " limit, the kernel kills who writes them"
+            "nothing here shows whether memory is limited (/sys/fs/cgroup does not show the control"
+            f" group of this process): if {format_bytes(budget.growth_bytes)} more exceed a"
+            " limit, the kernel kills the program that writes them"
         )
     if budget is not None and budget.growth_bytes and budget.unlimited:
         named = ", ".join(budget.unlimited)
         found.append(
-            f"{named}: mounted without a limit of size (as after `mount -o remount,size=0`), so it"
-            " may come to take all of the memory, and is in no sum here; unmount it and mount it"
-            " anew"
+            f"{named}: mounted without a size limit (as after `mount -o remount,size=0`), so it"
+            " may grow to take all of the memory, and no sum here includes it; unmount it and"
+            " mount it anew"
         )
     if budget is not None and not budget.fits and forced:
         found.append(f"--force overrides the memory budget: {arithmetic(budget)}")

@@ -176,7 +176,7 @@ def check_in_reach(facts: VolumeFacts) -> None:
         hint = "do it there"
         if facts.mount is None:
             hint += (
-                "; where it is gone for good, mount it anew and run the same command again, or give"
+                "; if it is gone for good, mount it anew and run the same command again, or give"
                 " up a data set of it by `hostprep unstage --forget`"
             )
         raise Refused(

@@ -296,8 +296,9 @@ def _sight_warnings(facts: VolumeFacts) -> tuple[str, ...]:
     if not facts.stays_here:
         return ()
     return (
-        f"this process has mounts of its own, as a service with PrivateTmp= or ProtectSystem= has:"
-        f" {facts.path} is seen by it and what it starts alone, and is gone when they end",
+        "this process has mounts of its own (a mount namespace), as a service with PrivateTmp= or"
+        f" ProtectSystem= has: {facts.path} is seen only by it and what it starts, and is gone"
+        " when they end",
     )
 
 

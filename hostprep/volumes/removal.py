@@ -209,7 +209,7 @@ def lacking_right_to_unmount(plan: UnmountPlan) -> HostprepError | None:
     if not plan.unmount or has_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
-        f"unmounting {plan.path} needs CAP_SYS_ADMIN, which root has not here, as in most"
+        f"unmounting {plan.path} needs CAP_SYS_ADMIN, which root does not have here, as in most"
         " containers; nothing was changed.",
         "do it on the host itself, from which the volume was handed in",
     )

@@ -97,7 +97,7 @@ def _status(
     if live is not None and line is not None:
         fstab_drift += (*compare_options(live, line.options), *_line_drift(live, line.options))
     if line is not None and "nofail" not in line.options and "noauto" not in line.options:
-        fstab_drift += ("nofail is missing in its line: the boot stops where the mount fails",)
+        fstab_drift += ("its line lacks nofail: the boot stops if the mount fails",)
     return VolumeStatus(path, live, line is not None, drift, fstab_drift)
 
 

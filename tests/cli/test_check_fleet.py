@@ -82,7 +82,7 @@ def test_a_limit_that_names_nobody_beside_others_is_told_and_spoils_no_json(
     assert [each["host"] for each in json.loads(done.stdout)["hosts"]] == ["fine"]
     assert done.stderr.splitlines()[0] == (
         f"hostprep: warning: --limit names {LONG_NAME}, nobody, and the inventory has no such host"
-        " or group: that part of it counted for nothing"
+        " or group: that part of it was ignored"
     )
     assert "[WARNING]" not in done.stderr
 

@@ -46,8 +46,8 @@ RUN = FleetRun(
         ("images", "images/one/a.jpg is no inventory: it is not text; no host was reached."),
         ("images/one/a.jpg", "images/one/a.jpg is no inventory"),
         ("latin", "latin is no inventory"),
-        ("a,b\x1b[2J", "'a,b\\x1b[2J' holds what no host's name can"),
-        ("a,\udcff", "holds what no host's name can"),
+        ("a,b\x1b[2J", "'a,b\\x1b[2J' holds characters that no host's name can have"),
+        ("a,\udcff", "holds characters that no host's name can have"),
         ("pipe", "the inventory pipe is a pipe or a device; no host was reached."),
         ("/dev/full", "the inventory /dev/full is a pipe or a device"),
         ("large", "large is too large for an inventory"),
@@ -137,7 +137,7 @@ def test_the_way_to_go_on_after_a_failure_is_one_that_is_taken(
     run(["provision", "-i", "hosts.yml"])
     capsys.readouterr()
     assert run(["provision", "-i", "hosts.yml", *words]) == 1
-    assert f"  -> when they are mended: {again}\n" in capsys.readouterr().err
+    assert f"  -> once they are fixed: {again}\n" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -184,8 +184,8 @@ def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
         " staged 7.63 MiB in 4.0 s, 2.00 MB/s in all\n"
     )
     assert err == (
-        "hostprep: 1 of 3 hosts failed: c.\n"
-        "  -> when they are mended: the same command with --retry-failed\n"
+        "hostprep: 1 of 3 hosts failed: c.\n  -> once they are fixed: the same command with"
+        " --retry-failed\n"
     )
 
 
@@ -375,7 +375,7 @@ def test_where_nothing_can_be_noted_the_result_is_shown_all_the_same(
     out, err = capsys.readouterr()
     assert "3 hosts: 1 changed, 1 failed" in out
     assert "hostprep: --retry-failed will not know of this run: " in err
-    assert err.endswith("  -> when they are mended: the same command\n")
+    assert err.endswith("  -> once they are fixed: the same command\n")
 
 
 def test_a_run_of_all_hosts_forgets_one_that_has_left(lab: Path, asked: dict[str, Any]) -> None:

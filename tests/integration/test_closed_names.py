@@ -95,7 +95,7 @@ def test_a_plan_of_who_may_not_read_them_leaves_that_to_root(
     for line in (("plan", spec), ("apply", spec, "--yes")):
         found = hostprep(*line, *QUIET, prefix=NOBODY)
         (kept,) = found["unchanged"]
-        assert "root can tell" in kept["reason"] and found["changes"] == []
+        assert "only root can tell" in kept["reason"] and found["changes"] == []
     done = run_hostprep("plan", spec, *QUIET, prefix=NOBODY)
     assert "is not for this user" in done.stdout + done.stderr
 
@@ -118,7 +118,7 @@ def test_so_does_one_that_is_staged_from_such_copies(
     )
     found = hostprep("plan", spec, *QUIET, prefix=NOBODY)
     told = {each["subject"]: each["reason"] for each in found["unchanged"]}
-    assert "root can tell" in told[f"{target}/data"]
+    assert "only root can tell" in told[f"{target}/data"]
     assert "for root to tell of" in told[f"{second}/data"]
     assert found["changes"] == found["refusals"] == []
     write_spec(spec, datasets=[first, {"source": target / "data", "to": second}])

@@ -193,7 +193,7 @@ def test_root_that_may_not_mount_as_in_a_container_is_told_what_works_there(
     point = str(safe_dir / "v")
     wanted = ("mount", point, "--size", "64M", "--reserve", "0")
     told = hostprep(*wanted, expect=1, prefix=CONTAINED)["error"]
-    assert "needs CAP_SYS_ADMIN, which root has not here" in told["message"]
+    assert "needs CAP_SYS_ADMIN, which root does not have here" in told["message"]
     assert "nothing was changed" in told["message"]
     assert "--to /dev/shm" in told["hint"] and f"--tmpfs {point}:size=" in told["hint"]
     assert "emptyDir of medium Memory" in told["hint"]

@@ -681,7 +681,7 @@ def test_a_setgid_bit_that_root_may_not_give_is_told(safe_dir: Path, target: Pat
         (few / name).chmod(0o2755)
     done = run_hostprep("stage", few, "--to", target, prefix=without("fsetid"))
     assert done.returncode == 0 and (target / "few/run").stat().st_mode & 0o7777 == 0o755
-    assert "setgid bits need CAP_FSETID, which root has not here" in done.stderr
+    assert "setgid bits need CAP_FSETID, which root does not have here" in done.stderr
     assert done.stderr.endswith("; without theirs: 2 entries\n")
 
 
@@ -698,7 +698,7 @@ def test_a_container_that_may_not_give_files_away_does_not_blame_the_target(
     said = " ".join(
         [found["error"]["message"], *(each["reason"] for each in found.get("skipped", ()))]
     )
-    assert "its owner cannot be given without CAP_CHOWN" in said
+    assert "its owner cannot be set without CAP_CHOWN" in said
     assert found["error"]["hint"].startswith("start it with that capability (docker run --cap-add")
 
 

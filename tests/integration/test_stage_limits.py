@@ -125,6 +125,6 @@ def test_what_may_not_be_written_is_no_fault_of_the_target(source: Path, target:
     told = hostprep("stage", source, "--to", target, prefix=prefix, expect=1)
     (lost,) = (item for item in told["skipped"] if item["failed"])
     assert lost["path"] == "large"
-    assert lost["reason"].startswith("no file may be written here (ulimit -f) of more than ")
+    assert lost["reason"].startswith("no file may be written here (ulimit -f) that is larger than ")
     hint = "have that limit raised (of a service: LimitFSIZE=) and run the same command again"
     assert told["error"]["hint"].startswith(hint)

@@ -108,7 +108,7 @@ def test_a_directory_that_is_given_the_private_ones_name_is_not_removed_by_stage
     theirs = snapshot(precious(target.parent / "important")).values()
     after(monkeypatch, "hostprep.staging.stage.publish_new", lambda: exchange(target))
     assert run(["stage", str(source), "--to", str(target)]) == 0
-    assert f"{target}/.hostprep-data was moved or exchanged" in capsys.readouterr().err
+    assert f"{target}/.hostprep-data was moved or replaced" in capsys.readouterr().err
     assert differences(source, target / "data", owners=True) == []
     assert list(snapshot(target / ".hostprep-data").values()) == list(theirs)
     assert os.listdir(target / "aside") == []
@@ -121,7 +121,7 @@ def test_a_directory_that_is_given_the_private_ones_name_is_not_removed_by_unsta
     hostprep("stage", source, "--to", target)
     after(monkeypatch, "hostprep.staging.unstage.remove_hidden", lambda: exchange(target))
     assert run(["unstage", "data"]) == 0
-    assert f"{target}/.hostprep-data was moved or exchanged" in capsys.readouterr().err
+    assert f"{target}/.hostprep-data was moved or replaced" in capsys.readouterr().err
     assert list(snapshot(target / ".hostprep-data").values()) == list(theirs)
     assert os.listdir(target / "aside") == [] and not (target / "data").exists()
 
@@ -414,7 +414,7 @@ def test_what_somebody_removed_of_the_private_directory_is_not_called_staged(
     with monkeypatch.context() as patch:
         after(patch, "hostprep.staging.stage.copy_all", tidy_up)
         told = hostprep("stage", source, *into, expect=1)["error"]
-    assert "or kept for it, is gone since it was looked at; nothing was" in told["message"]
+    assert "is gone: it was there a moment ago; nothing was" in told["message"]
     assert (volume / "data").exists() is known and not (volume / "data/new").exists()
     assert hostprep("stage", source, *into)["verified"]
     assert differences(source, volume / "data", owners=True) == []
@@ -434,7 +434,7 @@ def test_what_somebody_removed_of_the_copies_alone_is_not_called_staged(
     with monkeypatch.context() as patch:
         after(patch, "hostprep.staging.stage.finish_directories", remove)
         told = hostprep("stage", source, *into, expect=1)["error"]
-    assert "or kept for it, is gone since it was looked at; nothing was" in told["message"]
+    assert "is gone: it was there a moment ago; nothing was" in told["message"]
     assert not (volume / "data").exists()
     with monkeypatch.context() as patch:
         after(patch, "hostprep.staging.stage.copy_all", remove)

@@ -280,7 +280,7 @@ def test_what_is_moved_to_the_place_of_a_folder_while_it_is_updated_is_left_alon
     monkeypatch.setattr(stage, step, move)
     error = hostprep("stage", source, "--to", target, expect=1)["error"]
     made = place == "images" or step == "finish_directories"
-    words = "was exchanged meanwhile, for another folder" if made else "appeared on the target"
+    words = "was meanwhile replaced by another folder" if made else "appeared on the target"
     assert words in error["message"]
     assert [path.name for path in (copies / place).iterdir()] == ["key"]
     left = (copies / place).stat()

@@ -59,7 +59,7 @@ def refused(*words: str | Path, code: int = 5) -> str:
 def test_a_file_is_no_target(below: str, source: Path, target: Path) -> None:
     target.write_text("somebody's")
     said = refused("stage", source, "--to", target / below, code=2)
-    assert said == f"the target {target / below} is a file, or below one; nothing was changed."
+    assert said == f"the target {target / below} is a file, or lies below one; nothing was changed."
     assert target.read_text() == "somebody's"
 
 
@@ -74,7 +74,7 @@ def test_what_is_on_record_elsewhere_is_not_said_to_be_a_strangers(
     hostprep("stage", source, "--to", target)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "other"))
     said = refused("stage", source, "--to", target)
-    assert f"was not staged by hostprep, by its records in {safe_dir}/other;" in said
+    assert f"was not staged by hostprep, according to its records in {safe_dir}/other;" in said
 
 
 def somebody(kind: str, path: Path) -> None:
@@ -954,7 +954,7 @@ def test_nothing_is_staged_into_the_copy_of_another_data_set(
 
 def test_gentle_is_one_reader(source: Path, target: Path) -> None:
     words = ("stage", source, "--to", target, "--gentle", "--readers")
-    assert "--gentle is one reader" in refused(*words, "5", code=2)
+    assert "--gentle means one reader" in refused(*words, "5", code=2)
     assert run_hostprep(*words, "1").returncode == 0
 
 
@@ -1019,7 +1019,7 @@ def test_what_the_kernel_makes_up_is_no_data_set(
 ) -> None:
     for to in (("--to", target), ("--to-tmpfs", "8M", "--at", target, "--reserve", "0")):
         message = refused("stage", made_up / below, "--name", "data", *to)
-        assert "is no data set: the kernel makes up what is in proc" in message
+        assert "is not a data set: the kernel generates all that is in proc" in message
     assert not target.exists() and is_untouched(safe_dir, own_state)
 
 
@@ -1050,5 +1050,5 @@ def test_what_the_kernel_makes_up_is_no_target(
     where = made_up / below
     for to in (("--to", where), ("--to-tmpfs", "8M", "--at", where, "--reserve", "0")):
         message = refused("stage", other, *to)
-        assert message.startswith(f"the target {where} is no storage: the kernel makes up what is")
+        assert message.startswith(f"the target {where} is not storage: the kernel generates")
     assert is_untouched(safe_dir, own_state)

@@ -333,7 +333,7 @@ def test_a_line_that_may_stop_the_boot_is_drift(mounted: bool, safe_dir: Path) -
     line = fstab.read_text()
     for options, drift in (
         (",nofail", []),
-        ("", ["nofail is missing in its line: the boot stops where the mount fails"]),
+        ("", ["its line lacks nofail: the boot stops if the mount fails"]),
         (",noauto", []),
     ):
         fstab.write_text(line.replace(",nofail", options))

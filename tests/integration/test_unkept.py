@@ -112,7 +112,7 @@ def test_what_can_be_no_directory_is_found_before_the_first_change(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOSTPREP_STATE_DIR", "/proc/hostprep")
-    places.refused("volume", "the kernel makes up what is in /proc (proc)")
+    places.refused("volume", "the kernel generates all that is in /proc (proc)")
     link = places.root / "link"
     link.symlink_to(places.root / "nowhere")
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(link))

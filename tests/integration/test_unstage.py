@@ -529,7 +529,7 @@ def test_who_forgets_a_copy_that_is_there_is_told_what_comes_of_it(
     if not there:
         shutil.rmtree(target / "data")
     assert run(["unstage", "data", "--forget", *words]) == 0
-    told = f"what lies at {target / 'data'} stays, and is not known as hostprep's then"
+    told = f"what lies at {target / 'data'} stays, and is no longer known as hostprep's"
     assert (told in capsys.readouterr().err) is there
     assert (target / "data").exists() is there
 

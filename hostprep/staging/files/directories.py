@@ -56,9 +56,7 @@ def finish_directory(
 def exchanged(path: str) -> str:
     """Return the message if another directory is in the place of one of ours."""
     named = path or "the data set"
-    return (
-        f"{named} on the target was exchanged meanwhile, for another folder, which stays as it is"
-    )
+    return f"{named} on the target was meanwhile replaced by another folder, which stays as it is"
 
 
 def _answers(source: DirCache, path: str) -> bool:

@@ -39,7 +39,7 @@ def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
     hole = os.lseek(descriptor, start, os.SEEK_HOLE)
     # A FUSE program may answer anything.
     if not position <= start <= hole or hole == position:
-        raise OSError(errno.EIO, "its file system does not tell where its data is")
+        raise OSError(errno.EIO, "its file system does not say where its data is")
     return start, min(end, hole)
 
 

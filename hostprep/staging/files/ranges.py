@@ -69,7 +69,7 @@ def open_target(entry: Entry, target_dir: int) -> int:
     st = os.fstat(target)
     if not stat.S_ISREG(st.st_mode):
         os.close(target)
-        raise OSError(errno.EEXIST, "something that is no file is in the way", entry.name)
+        raise OSError(errno.EEXIST, "something that is not a file is in the way", entry.name)
     os.ftruncate(target, entry.size)
     return target
 

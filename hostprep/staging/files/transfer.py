@@ -39,7 +39,7 @@ class Changed(Exception):
 class WrongSize(Changed):
     """The source file has more or less content than its size says, in two looks alike."""
 
-    twice = "has more or less content than its size says (some FUSE file systems know no size)"
+    twice = "has more or less content than its size says (some FUSE file systems report no sizes)"
 
 
 class Differs(Exception):

@@ -195,10 +195,10 @@ def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
     hint = OUT_OF_MEMORY
     spec_hint = "choose another `to`, on a disk, or a smaller --reserve of `hostprep apply`"
     if request.volume_size_bytes is not None:
-        spec_hint = "run it where that limit does not hold, or with a smaller --reserve"
+        spec_hint = "run it where that limit does not apply, or with a smaller --reserve"
         hint = f"{spec_hint}; --force stages it all the same"
     return Refused(
-        f"the data set does not fit into the memory, in which {request.parent} is:"
+        f"the data set does not fit into the memory that holds {request.parent}:"
         f" {arithmetic(budget)}; nothing was changed.",
         hint,
         spec_hint=spec_hint,

@@ -11,8 +11,8 @@ from hostprep.system.ending import how_it_ended
 
 MEMORY_RAN_OUT = "memory ran out in a worker process"
 _KEPT_IN_RAM = (
-    ". Until then the memory keeps what was copied: where no more can be had, `hostprep unstage` of"
-    " the target frees it, with all that was staged there"
+    ". Until then what was copied stays in memory: if no memory can be freed elsewhere, `hostprep"
+    " unstage` of the target frees that, and removes all that was staged there"
 )
 
 
@@ -45,7 +45,7 @@ def death(code: int | None, ran_out: str | None, *, in_ram: bool, then: str | No
         if "cgroup" in ran_out:
             hint = (
                 "raise it (MemoryMax= and MemoryHigh= of a systemd unit, docker run --memory,"
-                " Slurm's --mem, limits.memory of a pod), or go where it does not hold, and"
-                f" {again}"
+                " Slurm's --mem, limits.memory of a pod), or run it where that limit does not"
+                f" apply, and {again}"
             )
     return Died(f"{message}.", hint + (_KEPT_IN_RAM if in_ram else ""))

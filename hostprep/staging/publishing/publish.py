@@ -69,8 +69,8 @@ def check_places(
         other = _other_spelling(tree, path, spelling) if spelling.folds else None
         if other is not None and (other not in going or other in around):
             raise HostprepError(
-                f"{path} of the source and {other} on the target are one and the same name to its"
-                " file system; nothing was published.",
+                f"{path} of the source and {other} on the target are the same name to its file"
+                " system; nothing was published.",
                 f"move {other} away, or rename {path} in the source, and {run_again(private.then)}",
             )
         return other is not None

@@ -43,7 +43,7 @@ MISSING_HINT = (
 _NO_FOLDER = re.compile(r"[^/]:/")
 _MOUNT_HINT = (
     "if that is a URL, or a folder of another machine: mount it (NFS, sshfs, rclone mount), and"
-    " name where"
+    " name the mount point"
 )
 
 _SMB = ("cifs", "smb3")
@@ -86,7 +86,7 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
         told = failed_by_host(error) or error.errno == errno.ELOOP
         advice = reading_hint(error) if told else None
         if isinstance(error, PermissionError):
-            advice = "run it as one who may read it"
+            advice = "run it as a user who may read it"
             if os.geteuid() == 0:
                 advice += f"; {ROOT_KEPT_OUT}"
         raise HostprepError(
@@ -113,8 +113,9 @@ def _open_resolved(path: str) -> int:
                     # Nor can one with a symlink that this user may not read, such as /proc/1/root.
                     os.readlink(part, dir_fd=above)
                     raise Refused(
-                        f"{part!r} on the way to the source {path} is a symlink, and was none a"
-                        " moment ago: what it leads to may be another's; nothing was changed.",
+                        f"{part!r} on the way to the source {path} is a symlink now, and was not"
+                        " a moment ago: it may lead to somebody else's files;"
+                        " nothing was changed.",
                         f"namei -l {shlex.quote(path)} shows who may write there",
                     ) from None
                 raise
@@ -135,8 +136,8 @@ def _check_is_data(descriptor: int, path: str) -> None:
     mount = mount_of(descriptor, mounts)
     if mount is not None and mount.fstype in MADE_UP:
         raise Refused(
-            f"the source {path} is no data set: the kernel makes up what is in {mount.fstype};"
-            " nothing was changed.",
+            f"the source {path} is not a data set: the kernel generates all that is in"
+            f" {mount.fstype}; nothing was changed.",
             "name a directory of files on a disk or a share",
         )
     if how := how_locked(descriptor):  # it would look like a different source
@@ -146,8 +147,8 @@ def _check_is_data(descriptor: int, path: str) -> None:
         inside = mount.fstype in MADE_UP and lies_in(mount.target, real)
         if inside and mount_at(mount.target, mounts) == mount and not mount_over(mount, mounts):
             raise Refused(
-                f"{mount.target} ({mount.fstype}) is mounted in the source {path}: the kernel makes"
-                " up what is there; nothing was changed.",
+                f"{mount.target} ({mount.fstype}) is mounted in the source {path}: the kernel"
+                " generates all that is there; nothing was changed.",
                 "name a directory that has only data in it, or unmount that first",
             )
 
@@ -182,10 +183,10 @@ def admission_warning(source: str) -> str | None:
         inside = lies_in(mount.target, source) and mount_at(mount.target, mounts) == mount
         if mount == below or (inside and not mount_over(mount, mounts)):
             return (
-                f"the server of {mount.target} decides for each user (multiuser) what to give, of"
-                " which the modes that are copied say nothing: all users of this machine who get"
-                " to the copy may read it; mounted with dir_mode=0750 and a gid=, only that group"
-                " may, and with cifsacl those whom the server's ACLs let in"
+                f"the server of {mount.target} decides for each user (multiuser) what they may"
+                " read, which the copied modes do not show: every user of this machine who can"
+                " reach the copy may read it; if it is mounted with dir_mode=0750 and a gid=,"
+                " only that group may, and with cifsacl those whom the server's ACLs admit"
             )
     return None
 

@@ -120,11 +120,11 @@ def choose_reading(
         processes, threads = _divided(count, cpus)
         asked = "as --gentle asks" if gentle else "as --readers asks"
         if processes * threads < count:
-            asked = f"--readers asks for at most {count}, and each process takes as many"
+            asked = f"--readers asks for at most {count}, and every process has the same number"
         return Reading(processes, threads, order, drop, hints, _task_files(count, hints), asked)
     if warm or storage_class is StorageClass.RAM:
         where = "in RAM" if storage_class is StorageClass.RAM else "in the page cache"
-        reason = f"the source is {where}: one process a core"
+        reason = f"the source is {where}: one process per core"
         in_cache = storage_class is not StorageClass.RAM
         return Reading(
             cpus, 1, order, drop, False, _task_files(cpus, False), reason, may_grow=in_cache
@@ -155,13 +155,13 @@ def _choose_cold(
 ) -> Reading:
     """Choose for a source without an arm that is not all in the page cache, by its latency."""
     if sample.seconds is None and storage_class not in SERVED:
-        reason = "nothing was found that can be read to see how soon it answers: one process a core"
+        reason = "no file was found by which to measure how fast it answers: one process per core"
         return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason, may_grow=True)
     wait_seconds = sample.seconds or 0.0
     if _takes_hints(storage_class, sample) and size_bytes <= files * _HINT_BYTES:
         reason = (
-            f"a cold file answers after {wait_seconds * 1000:.1f} ms: one process a core, each with"
-            f" up to {WINDOW_FILES} files or {format_bytes(WINDOW_BYTES)} asked for ahead"
+            f"a cold file answers after {wait_seconds * 1000:.1f} ms: one process per core, each"
+            f" with up to {WINDOW_FILES} files or {format_bytes(WINDOW_BYTES)} requested ahead"
         )
         return Reading(cpus, 1, order, drop, True, _task_files(cpus, True), reason, adapts=True)
     wanted = math.ceil(cpus * (1 + wait_seconds / _CPU_SECONDS_A_FILE))
@@ -198,12 +198,12 @@ def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
 
 def _arm_in_words(storage_class: StorageClass, sample: Sample) -> str:
     if storage_class in SERVED:
-        what = "several files at once come no sooner than one by one, as if by one arm"
+        what = "reading several files at once is no faster than one by one, as with one disk arm"
     elif storage_class is StorageClass.ARM:
         what = "a disk with an arm"
     else:
-        what = "a disk with an arm, as it answers like one"
-    return f"{what}, and a part only is in the page cache" if sample.cached_share else what
+        what = "a disk with an arm, judging by how it answers"
+    return f"{what}, and only part is in the page cache" if sample.cached_share else what
 
 
 def _divided(readers: int, cpus: int) -> tuple[int, int]:

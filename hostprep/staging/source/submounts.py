@@ -50,7 +50,7 @@ def missing_refusal(
     return Refused(
         f"{place} is empty, and a file system was mounted there when {request.target} was staged:"
         " what is from there would be missing in it; nothing was changed.",
-        f"mount it again; if nothing is meant to be left of it: rmdir {shlex.quote(place)}",
+        f"mount it again; if it is meant to be empty: rmdir {shlex.quote(place)}",
     )
 
 

@@ -37,8 +37,8 @@ def check_apart(source: str, target: str) -> None:
     # If the file system folds names, the path may be spelled differently.
     if _holds(source, target) or _holds(target, source):
         raise Refused(
-            f"the target {target} lies inside the source {source}, or that in it, by another"
-            " spelling; nothing was changed.",
+            f"the target {target} lies inside the source {source}, or the other way round, under"
+            " another spelling; nothing was changed.",
             "choose a target outside the source",
         )
 
@@ -64,7 +64,7 @@ def _check_origins(origin: tuple[str, str] | None, source: str, target: str) -> 
     if lies_in(there[1], origin[1]) or lies_in(origin[1], there[1]):
         place = shlex.quote(target)
         raise Refused(
-            f"{target} and the source {source} are the same files by now, or one in the other: a"
+            f"{target} and the source {source} are now the same files, or one lies in the other: a"
             " mount or a link leads there; nothing was changed.",
             f"findmnt --target {place} and namei {place} show what leads there: undo that;"
             f" `hostprep unstage {place} --forget` forgets the copy and removes nothing",

@@ -26,12 +26,12 @@ OTHERS_WRITE = 0o022
 # is not one of them: it comes from an encrypted directory whose disk is gone.
 IN_THE_WAY = {errno.ENOTDIR, errno.ELOOP, errno.EACCES}
 _NO_ANSWER = {*OF_A_DISK, *OF_A_SERVER, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-_HINT = "look at what it is and move it away; to stage, another --name does as well"
+_HINT = "see what it is and move it away; for staging, another --name works too"
 _EARLY_HINT = (
     "early versions leave such a one where `hostprep unstage` is killed: if what is in it are"
     " copies of the data set, remove it and run the same command again"
 )
-_SPEC_HINT = "look at what it is and move it away; to stage, another `name` does as well"
+_SPEC_HINT = "see what it is and move it away; for staging, another `name` works too"
 
 
 def private_name(dataset: str) -> str:
@@ -62,8 +62,8 @@ def open_own(parent_fd: int, target: str) -> int | None:
             raise Refused(
                 f"{name} on the target is not a private directory of this user: others can write "
                 "it; nothing was changed.",
-                "look at what it is and remove it; a file system without modes is to be mounted "
-                "with umask=022 first",
+                "look at what it is and remove it; if its file system has no modes, mount that"
+                " with umask=022 first",
             )
         if not _is_for(descriptor, target):
             info = read_info(descriptor) or {}
@@ -118,8 +118,8 @@ def not_private(name: str, owner: int | None) -> Refused:
     # The owner's copies may be growing there right now.
     return Refused(
         f"{said}: it belongs to uid {owner}, who may be staging there now; nothing was changed.",
-        "to stage, another --name does; what is left of a run of theirs is theirs to remove",
-        spec_hint="another `name` does; what is left of a run of theirs is theirs to remove",
+        "for staging, use another --name; it is for them to remove what is left of their run",
+        spec_hint="use another `name`; it is for them to remove what is left of their run",
     )
 
 

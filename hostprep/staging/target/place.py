@@ -60,7 +60,7 @@ def open_parent(path: str, *, make: bool = False) -> int:
             os.close(descriptor)
             raise Refused(
                 f"{path} leads to {real} now, where nothing of it was staged; nothing was changed.",
-                "mend what leads there, or name that as the target, if it is what you mean",
+                "correct what leads there, or name that as the target, if it is what you mean",
             )
         return descriptor
     above, name = os.path.split(path)
@@ -86,8 +86,8 @@ def check_is_storage(parent: str) -> None:
     mount = mount_below(parent)
     if mount is not None and mount.fstype in MADE_UP:
         raise Refused(
-            f"the target {parent} is no storage: the kernel makes up what is in {mount.fstype};"
-            " nothing was changed.",
+            f"the target {parent} is not storage: the kernel generates all that is in"
+            f" {mount.fstype}; nothing was changed.",
             "choose a directory on a disk, or a tmpfs volume elsewhere",
         )
 
@@ -116,9 +116,9 @@ def read_only_refusal(path: str) -> Refused:
     """Refuse to write to a read-only file system, for instance ext4 after an error."""
     return Refused(
         f"the file system of {path} is mounted read-only; nothing was changed.",
-        "see why, the kernel does it after an error (`dmesg`), then mount it for writing:"
-        f" `findmnt -T {shlex.quote(path)}` shows it; in a systemd service ProtectSystem= does it,"
-        " and what ReadWritePaths= names is spared",
+        "find out why (the kernel does it after an error, see `dmesg`), then mount it for writing:"
+        f" `findmnt -T {shlex.quote(path)}` shows it; in a systemd service ProtectSystem= does"
+        " it, except to what ReadWritePaths= names",
     )
 
 
@@ -181,7 +181,7 @@ def moved_refusal(record: Record) -> Refused | None:
     return Refused(
         f"{record.target} lies on the file system at {record.target_mount}, and that is not what"
         f" is there now ({now.target}, {now.fstype}); nothing was changed.",
-        f"{cure} and run the same command again; where the copies are gone for good:"
+        f"{cure} and run the same command again; if the copies are gone for good:"
         f" hostprep unstage {shlex.quote(record.target)} --forget",
     )
 
@@ -251,9 +251,9 @@ def check_in_volume(parent_fd: int, volume: str, *, published: bool = False) -> 
         done = "what was published is gone with it" if published else "nothing was published"
         raise HostprepError(
             f"the volume {volume} is not mounted any more, or something else is mounted there;"
-            f" {done}. Its directory stays, and its line in fstab, where it has one.",
-            "see what unmounts it (`journalctl -b -t systemd` tells of systemd) and run the same"
-            " command again",
+            f" {done}. Its directory stays, and so does its line in fstab, if it has one.",
+            "see what unmounts it (`journalctl -b -t systemd` shows what systemd did) and run the"
+            " same command again",
         )
     last = mount_at(volume, mounts)
     if last is None or last.device == mount.device:  # bound over itself, it is as good as before

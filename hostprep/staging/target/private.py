@@ -181,7 +181,7 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
             remove_directory(parent_fd, name, descriptor)
             raise Refused(
                 "the target's file system lets others write to every directory, and so to the one"
-                " in which copies grow until they are whole; nothing was changed.",
+                " that holds unfinished copies; nothing was changed.",
                 "mount it with umask=022, or choose one that has modes (ext4, XFS, a tmpfs)",
             )
         _claim(descriptor, purpose)
@@ -268,7 +268,7 @@ def remove_opened(parent_fd: int, name: str, descriptor: int) -> bool:
 def moved_away(parent: str, name: str) -> str:
     """Return a sentence about what ``remove_opened`` could not remove."""
     return (
-        f"{parent}/{name} was moved or exchanged by somebody: what was in it is removed, and what"
+        f"{parent}/{name} was moved or replaced by somebody: what was in it is removed, and what"
         " has its name now was left alone"
     )
 

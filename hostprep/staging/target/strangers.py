@@ -43,9 +43,9 @@ def shared_records_warning(name: str, target: str) -> str | None:
     if home is None or not is_shared(name, target):
         return None
     return (
-        f"the record of {target} is on {home.source} ({home.fstype}), by a version that did not"
-        " tell machines apart: those with the same home take this for what is there; unstaged and"
-        " staged again, it has one of this machine's own"
+        f"the record of {target} is on {home.source} ({home.fstype}), written by a version that"
+        " did not tell machines apart: others with the same home take it for their own; unstage"
+        " and stage it again, and its record is this machine's alone"
     )
 
 

@@ -87,7 +87,7 @@ def test_what_was_asked_whose_links_it_has_is_not_followed_again(
     monkeypatch.setattr(looking, "real_paths", lambda spec: (str(source), str(tmp_path)))
     look = Looker({}, None, Silent()).look(DatasetSpec("copy", str(source), to=str(tmp_path)))
     assert look.action is None and look.problem is not None
-    assert "is a symlink, and was none a moment ago" in look.problem.message
+    assert "is a symlink now, and was not a moment ago" in look.problem.message
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's symlink is made by root")

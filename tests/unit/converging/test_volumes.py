@@ -53,7 +53,7 @@ def test_where_room_is_short_what_the_spec_does_not_name_is_named() -> None:
         told = only(plan_volumes([look(size, full)], needs, leftovers=left)).refusal
         assert plain is not None and told is not None and plain.message == told.message
         assert told.hint == (
-            f"`hostprep unstage '{PATH}/old one'` and `hostprep unstage {PATH}/older` first, where"
+            f"`hostprep unstage '{PATH}/old one'` and `hostprep unstage {PATH}/older` first, if"
             f" nobody needs them: the spec does not name them; or {plain.hint}"
         )
         pruning = only(plan_volumes([look(size, full)], needs, leftovers=left, prune=True)).refusal

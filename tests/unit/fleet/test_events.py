@@ -181,7 +181,7 @@ def test_a_host_without_python_is_told_what_to_do(said: str) -> None:
         ),
         (
             "Decryption failed (no vault secrets were found that could decrypt).",
-            "it is another password than that of the file which ANSIBLE_VAULT_PASSWORD_FILE names",
+            "the password is not the one in the file that ANSIBLE_VAULT_PASSWORD_FILE names",
         ),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
         ("Host key verification failed.", "log in once by hand, as the user who runs this, and"),
         (
             "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-            "only where that host was installed anew, take its old key away",
+            "only if that host was installed anew, remove its old key",
         ),
         (
             "@ REMOTE HOST IDENTIFICATION HAS CHANGED! @\na@b: Permission denied (publickey)",

@@ -102,7 +102,7 @@ def test_virtio_that_claims_to_rotate_is_virtual_and_both_are_said() -> None:
     storage = on("cloud-virtual-disk", "/")
     assert storage.storage_class is StorageClass.VIRTUAL
     assert storage.disks[0].rotational_says_kernel is True
-    assert "claim: it rotates" in storage.reason
+    assert "kernel says that it rotates" in storage.reason
 
 
 def test_an_arrays_volume_that_claims_to_rotate_is_not_taken_for_an_arm() -> None:

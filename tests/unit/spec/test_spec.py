@@ -279,8 +279,8 @@ RATES = f"accepted: {RATE_FORMS}"
         (
             'volumes: [{path: "/mnt/\\e[31m", size: 1G}]',
             [
-                "1: volumes[0].path: '/mnt/\\x1b[31m' holds control characters "
-                "or such as cannot be shown"
+                "1: volumes[0].path: '/mnt/\\x1b[31m' holds control characters or others that"
+                " cannot be shown"
             ],
         ),
         ("volumes: [{path: /v, size: 1G, owner: no}]", [f"1: volumes[0].owner: {NOT_TEXT}"]),
@@ -399,8 +399,8 @@ RATES = f"accepted: {RATE_FORMS}"
             "volumes: [{path: /m, size: 1G}, {path: /m/v, size: 1G}]\n"
             "datasets: [{source: /x, to: /m/v/sets}]",
             [
-                "2: datasets[0].to: '/m/v/sets' lies in the volume '/m/v'; set `volume` instead, by"
-                " which data sets lie directly below it"
+                "2: datasets[0].to: '/m/v/sets' lies in the volume '/m/v'; set `volume` instead,"
+                " which puts data sets directly below it"
             ],
         ),
         (

@@ -120,7 +120,7 @@ def test_the_words_name_a_ceiling_only_of_the_source(probed: Path) -> None:
         assert found is not None
         words[found.by] = found.words()
     assert "60.0 MB/s" in words["source"] and "the-probe" in words["source"]
-    assert words["target"].startswith("bound by the target: it took 20.0 MB/s")
+    assert words["target"].startswith("bound by the target: it accepted 20.0 MB/s")
     assert words["storage"].startswith("bound by the source or the target: 40.0 MB/s")
 
 
@@ -183,7 +183,7 @@ def test_a_probe_that_says_not_of_which_file_system_it_is_is_no_ceiling(probed: 
 def test_the_words_name_what_held_a_run_up(probed: Path) -> None:
     runs: list[tuple[str, dict[str, Any]]] = [
         ("quota of processor time: read 10.0 MB/s with 0.5 of 1.5 cores", {"throttled": 0.9}),
-        ("waited for 2.0 more", {"waiting": 2.0, "machine": 1.0}),
+        ("waiting for 2.0 more", {"waiting": 2.0, "machine": 1.0}),
         ("bound by the request for 1 reader: read", {"cpu": 0.1, "gentle": True}),
     ]
     for words, run in runs:

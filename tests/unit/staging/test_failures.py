@@ -57,14 +57,14 @@ def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
 
 def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> None:
     cure = cure_of([Skipped("a/1", "Input/output error", failed=True)])
-    assert (cure or "").startswith("mend the disk or server that fails")
+    assert (cure or "").startswith("repair the failing disk or server")
     assert cure_of([Skipped("a/1", "Permission denied", failed=True)]) == "mend the source"
 
 
 def test_a_target_that_gives_back_other_data_is_not_called_the_sources_fault() -> None:
     for reason in ("read back, it has other content, twice", Differs.twice):
         cure = cure_of([Skipped("a/1", reason, failed=True)])
-        assert cure.startswith("see what changes what is written to the target")
+        assert cure.startswith("find out what alters the data on the target")
 
 
 def test_where_the_target_became_read_only_in_mid_copy_the_kernels_log_is_named(

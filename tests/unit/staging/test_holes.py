@@ -101,5 +101,5 @@ def test_who_asks_for_data_where_nothing_is_told_comes_to_an_end(
 ) -> None:
     """A program behind FUSE may answer with where it was before, or what was asked for."""
     monkeypatch.setattr(os, "lseek", lambda _, __, whence: {os.SEEK_DATA: data}.get(whence, hole))
-    with pytest.raises(OSError, match="does not tell where its data is"):
+    with pytest.raises(OSError, match="does not say where its data is"):
         next_data(-1, 4096, MIB)

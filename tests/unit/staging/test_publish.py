@@ -227,7 +227,7 @@ def test_where_names_fold_what_stays_keeps_its_place(
         target.update(manifest, CopyPlan(**going), check=True, spelling=Spelling(case=True))
 
     fill(target.tree, {"sub/new": "2"})
-    told = "sub of the source and SUB on the target are one and the same name"
+    told = "sub of the source and SUB on the target are the same name"
     with pytest.raises(HostprepError, match=told):
         check()
     check(delete_directories=["SUB"])
@@ -238,7 +238,9 @@ def test_where_names_fold_what_stays_keeps_its_place(
     check(delete_directories=["SUB"], foreign=["OTHER/theirs"])
     (target.tree / "sub/new").unlink()
     fill(target.tree, {"file": "2"})
-    with pytest.raises(HostprepError, match="file of the source and FILE on the target are one"):
+    with pytest.raises(
+        HostprepError, match="file of the source and FILE on the target are the same name"
+    ):
         check(delete_directories=["SUB"])
     check(delete_directories=["SUB"], delete=["FILE"])
 

@@ -57,7 +57,7 @@ def test_a_source_that_is_closed_says_what_helps(
     with pytest.raises(HostprepError, match="nothing was changed") as caught, open_source("/a"):
         pass
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("run it as one who may read it")
+    assert caught.value.hint.startswith("run it as a user who may read it")
     assert ("root_squash" in caught.value.hint) is (user == 0)
 
 
@@ -261,4 +261,4 @@ def test_a_symlink_that_may_not_be_read_was_not_laid_a_moment_ago() -> None:
 
     code, message, hint = ask_in_child(question, patience_seconds=30)
     assert code == 1 and "cannot be opened: Permission denied; nothing was changed" in message
-    assert hint == "run it as one who may read it"
+    assert hint == "run it as a user who may read it"

@@ -345,7 +345,7 @@ def test_only_force_takes_memory_that_the_machine_needs() -> None:
     )
     limited = check_memory(INTO_A_VOLUME, too_much)  # the volume is there; this process may less
     assert limited is not None and limited.spec_hint is not None
-    assert limited.spec_hint.startswith("run it where that limit does not hold")
+    assert limited.spec_hint.startswith("run it where that limit does not apply")
     assert limited.hint == f"{limited.spec_hint}; --force stages it all the same"
 
 

@@ -173,7 +173,7 @@ def test_a_relative_path_is_another_place_for_each_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", "my state")
-    with pytest.raises(UsageError, match="'my state', which is another place in") as caught:
+    with pytest.raises(UsageError, match="'my state', which means another place in") as caught:
         state_dir()
     assert (caught.value.hint or "").endswith(f"HOSTPREP_STATE_DIR='{tmp_path}/my state'")
 

@@ -43,7 +43,7 @@ def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:
     device = f"{os.major(number)}:{os.minor(number)}"
     mount = Mount(50, 27, device, "/", str(tmp_path), "tmpfs", "hostprep", ("rw",), ("rw",))
     facts = replace(fresh(str(tmp_path)), mount=replace(mount, device="0:0"))
-    with pytest.raises(HostprepError, match="another file system by now"):
+    with pytest.raises(HostprepError, match="is now another file system"):
         _set_owner_and_mode(facts, None, 0o755)
     assert tmp_path.stat().st_mode & 0o7777 == 0o700
     _set_owner_and_mode(replace(facts, mount=mount), None, 0o755)

@@ -81,7 +81,7 @@ def test_a_new_volume_has_explicit_options_in_bytes() -> None:
     assert [change.subject for change in plan.changes] == [PATH, PATH]
     assert plan.warnings == ()
     (warning,) = plan_volume(REQUEST, replace(FRESH, stays_here=True)).warnings
-    assert f"{PATH} is seen by it and what it starts alone" in warning
+    assert f"{PATH} is seen only by it and what it starts" in warning
 
 
 def test_what_is_asked_for_is_taken() -> None:
@@ -409,7 +409,7 @@ def test_the_budget_is_refused_with_its_arithmetic() -> None:
     assert "promised" not in words
     # 8 GiB + 512 MiB of inodes, and a tenth of 64 GiB
     assert "8.50 GiB" in words and "6.40 GiB" in words and "14.9 GiB" in words
-    assert "14.0 GiB are available by MemAvailable" in words and "922 MiB too little" in words
+    assert "14.0 GiB are available according to MemAvailable, 922 MiB too little" in words
     assert plan_volume(replace(REQUEST, reserve_bytes=5 * GIB), tight).refusal is None
 
 
@@ -431,7 +431,7 @@ def test_room_that_other_volumes_have_not_used_yet_is_not_given_twice() -> None:
 def test_a_volume_that_may_take_all_of_the_memory_is_warned_of() -> None:
     facts = replace(FRESH, unlimited=("/mnt/open",))
     (warning,) = plan_volume(REQUEST, facts).warnings
-    assert warning.startswith("/mnt/open: mounted without a limit of size")
+    assert warning.startswith("/mnt/open: mounted without a size limit")
     assert plan_volume(REQUEST, replace(MOUNTED, unlimited=("/mnt/open",))).warnings == ()
 
 
@@ -475,7 +475,7 @@ def test_what_a_limit_leaves_that_cannot_be_seen_is_a_warning() -> None:
     hidden = replace(FRESH, headroom=replace(FRESH.headroom, limits_hidden=True))
     plan = plan_volume(replace(REQUEST, size_bytes=GIB), hidden)
     (warning,) = plan.warnings
-    assert plan.refusal is None and "nothing here tells whether memory is limited" in warning
+    assert plan.refusal is None and "nothing here shows whether memory is limited" in warning
     assert "--force" not in warning and "the kernel kills" in warning
     too_much = RamBudget(2 * GIB, GIB, 0, "MemAvailable", limits_hidden=True)
     assert budget_warnings(too_much, forced=False) == budget_warnings(too_much)[:1]

@@ -66,7 +66,7 @@ def test_without_nofail_a_line_stops_the_boot_unless_no_boot_mounts_it(
     line = (own_state / "fstab").read_text().replace(",nofail", others)
     (own_state / "fstab").write_text(line)
     (found,) = volume_statuses()
-    assert any("nofail is missing" in each for each in found.fstab_drift) is stops
+    assert any("lacks nofail" in each for each in found.fstab_drift) is stops
 
 
 def test_lines_of_others_are_no_volumes(own_state: Path) -> None:
