@@ -165,8 +165,8 @@ def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:
     [
         (["/not/there"], 2, "does not exist"),
         ([__file__], 2, "not a folder"),
-        (["/proc"], 2, "no storage"),  # to read some of it, kmsg for example, has effects
-        (["/sys/kernel"], 2, "no storage"),
+        (["/proc"], 2, "is not storage"),  # to read some of it, kmsg for example, has effects
+        (["/sys/kernel"], 2, "is not storage"),
         (["/tmp", "--need", "fast"], 2, "not a rate"),
         (["/tmp", "--profile", "gpt"], 2, "no profile"),
         (["/tmp", "--need", "1", "--profile", "unet3d-h100"], 2, "two requirements"),

@@ -114,7 +114,7 @@ def test_the_table_says_the_same_to_people(report: Report) -> None:
         won = f"{lead.name}, {lead.factor:.2f} times as fast as the next at the peak, ±"
         drawn = f"no clear winner ({lead.factor:.2f} times, "
         assert f"  {lead.group}: {drawn if lead.rivals else won}" in table
-    assert "the pictures differ" in table  # of one resizing and the other
+    assert "the results differ" in table  # of one resizing and the other
 
 
 def test_who_has_compared_is_not_told_to_compare(report: Report) -> None:

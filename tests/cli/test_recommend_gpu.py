@@ -40,4 +40,4 @@ def test_what_is_no_image_says_nothing_of_the_gpu(gpu: dict[str, str]) -> None:
     status, found, _ = recommend_for("Waiting", "--seconds", "14", env=gpu)
     assert status == 0
     assert found["evidence"]["gpu_rate_samples_per_s"] is None
-    assert any("--gpu-rate says it" in note for note in found["notes"])
+    assert any("give it with --gpu-rate" in note for note in found["notes"])

@@ -370,7 +370,7 @@ def test_while_a_source_is_away_its_copy_stays_and_the_rest_is_mended(
         key: each["reason"]
         for key, each in zip(keys(planned["unchanged"]), planned["unchanged"], strict=True)
     }
-    assert "whether it is fresh is not known" in reasons["dataset", "data"]
+    assert "whether it is fresh is unknown" in reasons["dataset", "data"]
     assert "while the source of its data set is away" in reasons["boot", "data"]
     applied = apply(spec, "--prune")
     assert keys(applied["done"]) == keys(planned["changes"])

@@ -982,7 +982,7 @@ def test_copies_that_the_disk_did_not_take_are_not_taken_up(verify: str, safe_di
     with loops.loop_mount(thin / "image", point, "ext4", ("errors=continue",)):
         line = ("stage", source, "--to", point, "--verify", verify)
         failed = hostprep(*line, expect=1)["error"]
-        assert "could not be written out" in failed["message"]
+        assert "could not be flushed to its disk" in failed["message"]
         assert "nothing was published" in failed["message"]
         assert not (point / "set").exists()
         subprocess.run(["mount", "-o", "remount,size=400m", thin], check=True)

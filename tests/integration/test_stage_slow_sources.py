@@ -147,7 +147,7 @@ def test_a_cold_local_disk_is_asked_for_its_files_ahead(
         plan, _ = stage(disk / "set", where, "--dry-run")
         if "in RAM" in str(plan["reason"]):
             pytest.skip("the tests' own directory is in RAM, and so a disk made in it")
-        assert "asked for ahead" in str(plan["reason"])
+        assert "requested ahead" in str(plan["reason"])
         try:
             document, _ = stage(disk / "set", where)
             assert document["verified"]

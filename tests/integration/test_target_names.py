@@ -126,7 +126,7 @@ def test_a_target_in_the_source_is_seen_in_whatever_spelling(safe_dir: Path) -> 
             (there / "DATA/sub", there, "--name", "Data"),
         ):
             refused = hostprep("stage", source, "--to", *target, expect=5)["error"]
-            assert "by another spelling; nothing was changed" in refused["message"]
+            assert "under another spelling; nothing was changed" in refused["message"]
         assert snapshot(there) == before
 
 

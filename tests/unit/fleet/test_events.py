@@ -233,7 +233,7 @@ def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
         ),
         (
             "@ REMOTE HOST IDENTIFICATION HAS CHANGED! @\na@b: Permission denied (publickey)",
-            "only where that host was installed anew, take its old key away",
+            "only if that host was installed anew, remove its old key",
         ),
         ("a@b: Permission denied (publickey,password).", "ANSIBLE_PRIVATE_KEY_FILE names a key"),
         (
