@@ -143,7 +143,7 @@ def test_one_mounted_on_the_very_path_hides_it_too(volume: Path, safe_dir: Path)
     assert hostprep(*line, expect=5)["error"]["message"].startswith(problem)
     checked = findings(spec, "--only", "HP001,HP010,HP011")
     assert [each["status"] for each in checked] == ["FAIL", "SKIP", "SKIP"]
-    assert "and hidden: scratch (tmpfs)" in checked[0]["message"]
+    assert "but hidden: scratch (tmpfs)" in checked[0]["message"]
     subprocess.run(["umount", volume], check=True)
     assert hostprep("status")["datasets"][0]["state"] == "staged"
 
