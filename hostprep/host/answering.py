@@ -23,6 +23,8 @@ from hostprep.system.forking import NoProcess
 PATIENCE_SECONDS = 4.0
 # After how long to report that a path does not answer, and how often to repeat that.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
+# A server may take that long to list one very large directory, and tells nothing meanwhile.
+_LISTING_SECONDS = 20.0
 _STOPPED_SECONDS = 2.0
 
 
@@ -104,19 +106,23 @@ def _touch(path: str) -> None:
 
 
 class Impatience:
-    """Reports now and then that a path does not answer."""
+    """Reports now and then that a path does not answer.
 
-    def __init__(self, path: str, note: Callable[[str], None]) -> None:
+    While the path is ``listed``, silence may also mean a very large directory.
+    """
+
+    def __init__(self, path: str, note: Callable[[str], None], *, listed: bool = False) -> None:
         self._path, self._note = path, note
-        self._due_seconds = _FIRST_SECONDS
+        self._due_seconds = _LISTING_SECONDS if listed else _FIRST_SECONDS
+        self._or = "does it list a very large directory, or " if listed else ""
 
     def waited(self, seconds: float) -> None:
         """Take note of how long the wait has been so far."""
         if seconds < self._due_seconds:
             return
         self._note(
-            f"waiting for {self._path}, which has not answered for {seconds:.0f} s: is its server"
-            " gone? `findmnt -T PATH` names it; Ctrl-C ends the waiting"
+            f"waiting for {self._path}, which has not answered for {seconds:.0f} s: {self._or}is"
+            " its server gone? `findmnt -T PATH` names it; Ctrl-C ends the waiting"
         )
         self._due_seconds = seconds + _AGAIN_SECONDS
 
@@ -124,8 +130,8 @@ class Impatience:
 class Standstill:
     """Reports now and then that others' work on a path makes no progress any more."""
 
-    def __init__(self, path: str, note: Callable[[str], None]) -> None:
-        self._path, self._note = path, note
+    def __init__(self, path: str, note: Callable[[str], None], *, listed: bool = False) -> None:
+        self._path, self._note, self._listed = path, note, listed
         self._done: object = None
         self._since_seconds = self._seen_seconds = -math.inf
 
@@ -136,5 +142,5 @@ class Standstill:
         self._seen_seconds = now_seconds
         if done != self._done or stopped:
             self._done, self._since_seconds = done, now_seconds
-            self._impatience = Impatience(self._path, self._note)
+            self._impatience = Impatience(self._path, self._note, listed=self._listed)
         self._impatience.waited(now_seconds - self._since_seconds)

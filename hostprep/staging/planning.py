@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.answering import Standstill
 from hostprep.host.block import SERVED, PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
@@ -163,24 +164,8 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         source_fd = stack.enter_context(open_source(request.source, resolved=True))
         storage = locate(request.source)
         seconds: dict[str, float] = {}
-        observer.phase("scan")
         started = time.monotonic()
-        scan = scan_source(
-            source_fd,
-            storage.storage_class,
-            served=is_served(request.source, storage.storage_class),
-            gentle=request.gentle,
-            on_tick=lambda entries: observer.progress(entries, 0),
-            meanwhile=map(importlib.import_module, _NEEDED_LATER),
-        )
-        if "" in scan.unreadable:
-            raise HostprepError(
-                f"the source {request.source} cannot be read: {scan.skipped[0].reason}; "
-                "nothing was changed.",
-                "repair the source (for a disk, `dmesg` says more), or run it as a user who may"
-                " read it",
-            )
-        observer.progress(scan.totals.entries, 0)  # no content was read
+        scan = _look_over(request, source_fd, storage, observer)
         seconds["scan"] = time.monotonic() - started
 
         from hostprep.staging.deciding import decide
@@ -188,6 +173,38 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         with timed(seconds, "plan"):
             plan = decide(request, source_fd, scan, storage, began, seconds, observer, stack)
         yield plan
+
+
+def _look_over(
+    request: StageRequest, source_fd: int, storage: PathStorage, observer: Observer
+) -> Scan:
+    """Scan the source; tell the observer how far it is, and of a server that does not answer."""
+    served = is_served(request.source, storage.storage_class)
+    standstill = Standstill(request.source, observer.note, listed=True)
+
+    def tick(entries: int) -> None:
+        if served:
+            standstill.seen(entries, time.monotonic())
+        observer.progress(entries, 0)  # no content is read
+
+    observer.phase("scan")
+    scan = scan_source(
+        source_fd,
+        storage.storage_class,
+        served=served,
+        gentle=request.gentle,
+        on_tick=tick,
+        meanwhile=map(importlib.import_module, _NEEDED_LATER),
+    )
+    if "" in scan.unreadable:
+        raise HostprepError(
+            f"the source {request.source} cannot be read: {scan.skipped[0].reason}; "
+            "nothing was changed.",
+            "repair the source (for a disk, `dmesg` says more), or run it as a user who may"
+            " read it",
+        )
+    observer.progress(scan.totals.entries, 0)
+    return scan
 
 
 def scan_source(

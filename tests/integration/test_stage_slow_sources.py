@@ -416,11 +416,13 @@ def test_an_update_from_what_ceases_to_answer_leaves_ctrl_c_its_effect(safe_dir:
         assert run.returncode == 130
 
 
-def test_a_source_that_ceases_to_answer_at_the_first_look_is_named(
-    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("pattern", "operation"), [("/file", "open"), ("*", "readdir")])
+def test_a_source_that_ceases_to_answer_while_it_is_looked_at_is_named(
+    pattern: str, operation: str, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else would be said for as long as it takes."""
     monkeypatch.setattr("hostprep.host.answering._FIRST_SECONDS", 0.1)
+    monkeypatch.setattr("hostprep.host.answering._LISTING_SECONDS", 0.1)
     (safe_dir / "data").mkdir()
     (safe_dir / "data/file").write_text("one")
 
@@ -429,7 +431,7 @@ def test_a_source_that_ceases_to_answer_at_the_first_look_is_named(
             raise KeyboardInterrupt(message)
 
     with failing_fs(safe_dir / "data", where=safe_dir) as fs:
-        fs.tell(Rule("/file", "open", None, hang_seconds=60))
+        fs.tell(Rule(pattern, operation, None, hang_seconds=60))
         request = StageRequest(str(fs.mount), "set", str(safe_dir / "target"), None)
         with (
             pytest.raises(KeyboardInterrupt, match=f"waiting for {fs.mount}, which has not"),

@@ -58,3 +58,15 @@ def test_work_that_comes_to_a_halt_is_told_of_until_it_goes_on() -> None:
     for second in range(4002, 4007):
         standstill.seen((110, 0), second)
     assert len(told) == 2
+
+
+def test_a_listing_may_take_longer_and_the_words_say_so() -> None:
+    """A server that lists a very large directory is silent for as long."""
+    told: list[str] = []
+    standstill = Standstill("/srv/data", told.append, listed=True)
+    for second in range(100, 120):
+        standstill.seen(0, second)
+    assert told == []
+    standstill.seen(0, 120)
+    assert "/srv/data, which has not answered for 20 s" in told[0]
+    assert "very large directory, or is its server gone?" in told[0]
