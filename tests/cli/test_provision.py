@@ -20,6 +20,7 @@ from hostprep.cli.provision_text import run_fields, show_run
 from hostprep.fleet.events import Event
 from hostprep.fleet.last_run import failed_hosts, remember
 from hostprep.fleet.model import FleetRun, HostOutcome
+from hostprep.fleet.packing import pack_wheel
 
 STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "nothing is there"}
 STAGED = {
@@ -527,3 +528,16 @@ def test_the_role_asks_the_controller_for_an_archive(capsys: pytest.CaptureFixtu
     assert Path(document["archive"]).is_file()
     assert document["wheel"].startswith("hostprep-")
     assert len(document["build"]) == 16
+
+
+def test_a_host_that_has_this_build_needs_no_wheels(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even those that the folder lacks."""
+    words = ["wheelhouse", "--target", "3.11-x86_64-glibc-2.36", "--from", str(lab), "--json"]
+    build = pack_wheel().build
+    assert run([*words, "--installed=0123456789abcdef"]) == 2
+    assert "holds no wheels" in capsys.readouterr().out
+    assert run([*words, f"--installed={build}"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["build"], document["archive"]) == (build, None)
