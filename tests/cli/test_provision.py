@@ -242,6 +242,21 @@ def test_what_stays_other_than_the_spec_has_it_is_named_and_counted(
     assert [host["left"] for host in told] == [[{"subject": "volume /mnt/a", "reason": "swap"}], []]
 
 
+def test_what_the_spec_no_longer_names_is_told_of_until_it_is_pruned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = {"kind": "dataset", "subject": "a", "reason": "fresh", "as_wanted": True}
+    gone = {**named, "subject": "/mnt/b", "reason": "--prune removes it", "prunable": True}
+    document = {**CONVERGED, "done": [], "staged": [], "unchanged": [named, gone]}
+    seen = FleetRun((HostOutcome("a", documents=(document,)),), 1.0)
+    show_run(seen, check=False, diff=False)
+    out = capsys.readouterr().out
+    assert out.startswith("a:\n  stays: dataset /mnt/b: --prune removes it\n\nhost ")
+    assert "\n1 host: 0 changed, 0 failed, in 1.0 s\n" in out
+    (told,) = run_fields(seen, check=False, error=None)["hosts"]
+    assert told["prunable"] == [{"subject": "dataset /mnt/b", "reason": "--prune removes it"}]
+
+
 def test_what_hosts_have_in_common_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     alike = [
         HostOutcome(name, ("Converge",), documents=(PLANNED,), diffs=("-old\n+new\n",))
