@@ -291,7 +291,7 @@ def test_each_line_of_a_message_is_labelled_and_no_empty_one(
     assert capsys.readouterr().out.startswith("a:\n  failed: no Python\n  failed: see pyenv\n\n")
 
 
-def test_who_takes_long_is_said_every_few_seconds(
+def test_who_takes_long_is_said_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
@@ -305,6 +305,13 @@ def test_who_takes_long_is_said_every_few_seconds(
     words.waiting()
     words.waiting()
     assert capsys.readouterr().err == "Converge: at work for up to 7.0 s: a\n"
+    for _ in range(7200):
+        now += 1.0
+        words.waiting()
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "Converge: at work for up to 12.0 s: a"
+    assert said[-2:] == [f"Converge: at work for up to 1 h {left} min: a" for left in (58, 59)]
+    assert len(said) < 150
 
 
 def test_what_ansible_says_in_several_lines_is_shown_in_several(
