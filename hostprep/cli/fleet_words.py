@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from hostprep.fleet.events import Event
 
 
+_MOST_SECONDS = 60.0
+
+
 class Words:
     """Reports task results that are worth a line, and tasks that take longer than ``seconds``."""
 
@@ -31,9 +34,14 @@ class Words:
             self._say(line)
 
     def waiting(self) -> None:
-        """Say every few seconds which hosts are busy with what."""
+        """Say which hosts are busy with what: every few seconds at first, later every minute.
+
+        Staging may take hours, and the log or mail of a cron job has all the lines.
+        """
         now = time.monotonic()
-        if now - self._said < self._seconds:
+        busy = now - min((since for _, since in self._begun.values()), default=now)
+        pause = max(self._seconds, min(busy / 10, _MOST_SECONDS))
+        if now - self._said < pause:
             return
         at_work: dict[str, list[str]] = {}
         for host, (task, since) in self._begun.items():

@@ -12,6 +12,7 @@ from hostprep.fleet.results import (
     Staged,
     changes_of,
     left_on,
+    prunable_on,
     staged_by,
     total_rate,
     warnings_of,
@@ -67,6 +68,7 @@ def _host_fields(outcome: HostOutcome) -> dict[str, Any]:
         "message": outcome.message,
         "changes": [asdict(change) for change in changes_of(outcome)],
         "left": [asdict(left) for left in left_on(outcome)],
+        "prunable": [asdict(left) for left in prunable_on(outcome)],
         "warnings": list(warnings_of(outcome)),
         "staged": [asdict(staged) for staged in staged_by(outcome)],
         "started_at": outcome.started_at,
@@ -96,6 +98,8 @@ def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
             words += f": {change.action} ({change.reason})"
         lines.append(f"{verb}: {words}")
     lines += [f"left: {each.subject}: {each.reason}" for each in left_on(outcome)]
+    # Memory that a data set takes which nobody wants any more would go unnoticed on many hosts.
+    lines += [f"stays: {each.subject}: {each.reason}" for each in prunable_on(outcome)]
     if outcome.message:
         label = "failed" if outcome.failed else "not known"
         lines += [f"{label}: {line}" for line in outcome.message.splitlines() if line.strip()]

@@ -22,11 +22,23 @@ def wheelhouse(
         Path | None,
         typer.Option("--from", help="Take the wheels from this directory; download nothing."),
     ] = None,
+    installed: Annotated[
+        str | None,
+        typer.Option(metavar="BUILD", help="Make no archive if this is the build to install."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Pack the wheels that install this hostprep on a host; print the archive's path."""
+    from hostprep.fleet.packing import pack_wheel
     from hostprep.fleet.wheelhouse import Target, make_wheelhouse
 
+    # A host that needs no wheels does not fail because they are not there or cannot be downloaded.
+    if installed is not None and (packed := pack_wheel()).build == installed:
+        if as_json:
+            emit_json("wheelhouse", {"wheel": packed.name, "build": packed.build, "archive": None})
+        else:
+            emit_text(f"nothing to do: {installed} is this build")
+        return
     wanted = None if target is None or only_hostprep else Target.parse(target)
     made = make_wheelhouse(wanted, None if only_hostprep else given)
     if not as_json:

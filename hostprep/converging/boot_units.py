@@ -279,7 +279,7 @@ def _differences(record: BootRecord, earlier: BootRecord | None) -> str:
 
 def _plan_leftover(unit: str, facts: BootFacts, *, prune: bool) -> BootStep:
     subject, reason = dataset_of(unit), "the spec does not stage it at boot"
-    planned = ObjectPlan.kept(Kind.BOOT, subject, f"{reason}; --prune removes {unit}")
+    planned = ObjectPlan.prunable(Kind.BOOT, subject, f"{reason}; --prune removes {unit}")
     if prune:
         change = Change(Kind.BOOT, subject, f"disable and remove {unit}", reason)
         planned = ObjectPlan(Kind.BOOT, subject, changes=(change,))

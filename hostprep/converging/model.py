@@ -43,13 +43,15 @@ class Change:
 class Unchanged:
     """Something that is left as it is, and why.
 
-    If ``as_wanted`` is False, it does not match the spec, and nothing here changes that.
+    If ``as_wanted`` is False, it does not match the spec, and nothing here changes that. If
+    ``prunable``, hostprep made it, the spec does not name it, and ``--prune`` would remove it.
     """
 
     kind: Kind
     subject: str
     reason: str
     as_wanted: bool = True
+    prunable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,11 @@ class ObjectPlan:
         """Return the plan of an object that stays as it is."""
         unchanged = (Unchanged(kind, subject, reason),)
         return cls(kind, subject, unchanged=unchanged, warnings=warnings)
+
+    @classmethod
+    def prunable(cls, kind: Kind, subject: str, reason: str) -> ObjectPlan:
+        """Return the plan of an object that stays, but would not with ``--prune``."""
+        return cls(kind, subject, unchanged=(Unchanged(kind, subject, reason, prunable=True),))
 
     @classmethod
     def refused(

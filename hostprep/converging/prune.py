@@ -290,7 +290,7 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
 def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> ObjectPlan:
     target = record.target  # the spec may use its name for another
     if plan is None:
-        return ObjectPlan.kept(Kind.DATASET, target, f"{_WHY}: --prune removes it")
+        return ObjectPlan.prunable(Kind.DATASET, target, f"{_WHY}: --prune removes it")
     if isinstance(plan, UnstagePlan) and plan.foreign:
         plan = _foreign(plan)
     if isinstance(plan, HostprepError):
@@ -326,7 +326,7 @@ def _plan_volume(
     path: str, plan: UnmountPlan | HostprepError | None, leftovers: Leftovers
 ) -> ObjectPlan:
     if plan is None:
-        return ObjectPlan.kept(Kind.VOLUME, path, f"{_WHY}: --prune removes it")
+        return ObjectPlan.prunable(Kind.VOLUME, path, f"{_WHY}: --prune removes it")
     if isinstance(plan, UnmountPlan) and plan.refusal is not None:
         plan = plan.refusal
     if isinstance(plan, HostprepError):

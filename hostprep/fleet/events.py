@@ -44,14 +44,13 @@ _VAULT_CURES = (
         "the password is not the one in the file that ANSIBLE_VAULT_PASSWORD_FILE names",
     ),
 )
+_PROMPTING = "waiting for privilege escalation prompt"
 # Messages of Ansible, the host's shell or sudo, and what to do; the first match counts.
 _CURES = (
     # Ansible's messages about sudo, and about su, which waits for a password nobody will type. The
     # last is sudo's own, which Ansible passes on without ssh (ansible_connection=local).
     (
-        re.compile(
-            r"Missing \w+ password|waiting for privilege escalation prompt|a password is required"
-        ),
+        re.compile(rf"Missing \w+ password|{_PROMPTING}|a password is required"),
         "name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE",
     ),
     (
@@ -218,7 +217,7 @@ class Tally:
         if event.kind in ("failed", "unreachable") and not host.failed:
             # The first failure is the reason; cleaning up may well fail for the same cause.
             host.failed = True
-            host.unreachable = event.kind == "unreachable"
+            host.unreachable = _is_unreachable(event)
             host.message = _why_failed(event, reached=host.reached)
         if fields.get("reached"):
             host.reached = True
@@ -247,10 +246,19 @@ class Tally:
         )
 
 
+def _is_unreachable(event: Event) -> bool:
+    """Whether a host could not be reached.
+
+    ansible-core since 2.19 says so too if the login works, and su there waits for a password.
+    """
+    words = event.fields.get("message") or ""
+    return event.kind == "unreachable" and _PROMPTING not in words
+
+
 def _why_failed(event: Event, *, reached: bool) -> str:
     """Return why a host has failed; ``reached``: it has answered before."""
     words = event.fields.get("message") or ""
-    if event.kind == "failed":
+    if not _is_unreachable(event):
         # hostprep's own messages there have their cure, and may quote anything.
         return words if " -> " in words else _with_cure(words)
     words = _with_cure(words).rstrip(" :")  # from ssh, with nothing after the colon

@@ -141,7 +141,7 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
         kinds = ("VAULT",) if passwords[1] else ("BECOME", "CONNECTION")
         variables = " or ".join(f"ANSIBLE_{kind}_PASSWORD_FILE" for kind in kinds)
         return UsageError(
-            f"{without_tags(said)[-2000:].rstrip('.')}; no host was reached.",
+            f"{without_tags(said)[-2000:].rstrip('.:')}; no host was reached.",
             f"fix it, or name another file: {variables}",
         )
     if status == 0 or _NOBODY.search(said):

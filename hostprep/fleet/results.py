@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hostprep.dataclass import dataclass
@@ -24,7 +24,7 @@ class HostChange:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that does not match the spec and stays so, because no run changes it."""
+    """Something that is left as it is, though it is not what the spec says, and why."""
 
     subject: str
     reason: str
@@ -69,13 +69,12 @@ def changes_of(outcome: HostOutcome) -> tuple[HostChange, ...]:
 
 def left_on(outcome: HostOutcome) -> tuple[Left, ...]:
     """Return what does not match the spec and is not changed either."""
-    return tuple(
-        Left(f"{each['kind']} {each['subject']}", each["reason"])
-        for document in outcome.documents
-        if document.get("schema") in _CONVERGE
-        for each in document.get("unchanged", ())
-        if not each["as_wanted"]
-    )
+    return tuple(_left(each) for each in _unchanged(outcome) if not each["as_wanted"])
+
+
+def prunable_on(outcome: HostOutcome) -> tuple[Left, ...]:
+    """Return what hostprep made, the spec no longer names, and only ``--prune`` removes."""
+    return tuple(_left(each) for each in _unchanged(outcome) if each.get("prunable"))
 
 
 def warnings_of(outcome: HostOutcome) -> tuple[str, ...]:
@@ -112,6 +111,16 @@ def total_rate(run: FleetRun) -> TotalRate | None:
         return None
     copied = sum(_copied(staged_by(outcome)) for outcome in stagers)
     return TotalRate(copied, max(ends) - min(begins))
+
+
+def _left(entry: dict[str, Any]) -> Left:
+    return Left(f"{entry['kind']} {entry['subject']}", entry["reason"])
+
+
+def _unchanged(outcome: HostOutcome) -> Iterator[dict[str, Any]]:
+    for document in outcome.documents:
+        if document.get("schema") in _CONVERGE:
+            yield from document.get("unchanged", ())
 
 
 def _steps(document: dict[str, Any]) -> Iterable[dict[str, Any]]:

@@ -20,6 +20,7 @@ from hostprep.cli.provision_text import run_fields, show_run
 from hostprep.fleet.events import Event
 from hostprep.fleet.last_run import failed_hosts, remember
 from hostprep.fleet.model import FleetRun, HostOutcome
+from hostprep.fleet.packing import pack_wheel
 
 STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "nothing is there"}
 STAGED = {
@@ -241,6 +242,21 @@ def test_what_stays_other_than_the_spec_has_it_is_named_and_counted(
     assert [host["left"] for host in told] == [[{"subject": "volume /mnt/a", "reason": "swap"}], []]
 
 
+def test_what_the_spec_no_longer_names_is_told_of_until_it_is_pruned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = {"kind": "dataset", "subject": "a", "reason": "fresh", "as_wanted": True}
+    gone = {**named, "subject": "/mnt/b", "reason": "--prune removes it", "prunable": True}
+    document = {**CONVERGED, "done": [], "staged": [], "unchanged": [named, gone]}
+    seen = FleetRun((HostOutcome("a", documents=(document,)),), 1.0)
+    show_run(seen, check=False, diff=False)
+    out = capsys.readouterr().out
+    assert out.startswith("a:\n  stays: dataset /mnt/b: --prune removes it\n\nhost ")
+    assert "\n1 host: 0 changed, 0 failed, in 1.0 s\n" in out
+    (told,) = run_fields(seen, check=False, error=None)["hosts"]
+    assert told["prunable"] == [{"subject": "dataset /mnt/b", "reason": "--prune removes it"}]
+
+
 def test_what_hosts_have_in_common_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     alike = [
         HostOutcome(name, ("Converge",), documents=(PLANNED,), diffs=("-old\n+new\n",))
@@ -275,7 +291,7 @@ def test_each_line_of_a_message_is_labelled_and_no_empty_one(
     assert capsys.readouterr().out.startswith("a:\n  failed: no Python\n  failed: see pyenv\n\n")
 
 
-def test_who_takes_long_is_said_every_few_seconds(
+def test_who_takes_long_is_said_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
@@ -289,6 +305,13 @@ def test_who_takes_long_is_said_every_few_seconds(
     words.waiting()
     words.waiting()
     assert capsys.readouterr().err == "Converge: at work for up to 7.0 s: a\n"
+    for _ in range(7200):
+        now += 1.0
+        words.waiting()
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "Converge: at work for up to 12.0 s: a"
+    assert said[-2:] == [f"Converge: at work for up to 1 h {left} min: a" for left in (58, 59)]
+    assert len(said) < 150
 
 
 def test_what_ansible_says_in_several_lines_is_shown_in_several(
@@ -527,3 +550,16 @@ def test_the_role_asks_the_controller_for_an_archive(capsys: pytest.CaptureFixtu
     assert Path(document["archive"]).is_file()
     assert document["wheel"].startswith("hostprep-")
     assert len(document["build"]) == 16
+
+
+def test_a_host_that_has_this_build_needs_no_wheels(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even those that the folder lacks."""
+    words = ["wheelhouse", "--target", "3.11-x86_64-glibc-2.36", "--from", str(lab), "--json"]
+    build = pack_wheel().build
+    assert run([*words, "--installed=0123456789abcdef"]) == 2
+    assert "holds no wheels" in capsys.readouterr().out
+    assert run([*words, f"--installed={build}"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["build"], document["archive"]) == (build, None)

@@ -139,6 +139,13 @@ def test_only_the_host_that_failed_is_tried_again(lab: Path) -> None:
     assert [each["host"] for each in document["hosts"]] == ["down"]
 
 
+@pytest.mark.usefixtures("installed")
+def test_a_folder_without_wheels_stops_no_host_that_needs_none(host: Path) -> None:
+    (host / "run_dir" / "none").mkdir(parents=True)
+    words = ("--limit", "here", "--wheelhouse", str(host / "run_dir" / "none"))
+    assert here_of(provision(*words))["changes"] == []
+
+
 def test_the_prediction_for_a_new_spec_is_what_then_happens(host: Path, installed: str) -> None:
     write_spec(host, "24M")
     spec = (host / "etc" / "hostprep.yml").read_text()

@@ -43,11 +43,9 @@ def test_nothing_goes_unless_asked_for(spec: Path, safe_dir: Path) -> None:
     before = snapshot(safe_dir / "state")
     planned = plan(spec)
     assert planned["changes"] == []
-    told = {
-        (each["kind"], each["subject"])
-        for each in planned["unchanged"]
-        if "--prune" in each["reason"]
-    }
+    stays = [each for each in planned["unchanged"] if "--prune" in each["reason"]]
+    assert all(each["prunable"] == (each in stays) for each in planned["unchanged"])
+    told = {(each["kind"], each["subject"]) for each in stays}
     datasets = {("dataset", str(safe_dir / path)) for path in ("a/one", "b/two", "disk/three")}
     assert told == {*datasets, ("volume", str(safe_dir / "b"))}
     assert apply(spec)["changed"] is False

@@ -296,6 +296,7 @@ def test_what_the_spec_no_longer_names_goes_only_by_prune(
     kept = planned()
     assert said(kept) == []
     assert stays(kept) == [("data", f"the spec does not stage it at boot; --prune removes {UNIT}")]
+    assert all(each.prunable for step in kept for each in step.planned.unchanged)
     pruned = planned(prune=True)
     assert said(pruned) == [(f"disable and remove {UNIT}", "the spec does not stage it at boot")]
     apply_boot(pruned)

@@ -100,6 +100,13 @@ def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one(said: str) -
     )
 
 
+def test_a_login_that_works_is_not_called_out_of_reach_because_su_wants_a_password() -> None:
+    said = "Task failed: Timeout (12s) waiting for privilege escalation prompt:"
+    a, _ = tally(event("unreachable", host="a", task="L", message=said), event("stats")).outcomes()
+    assert (a.failed, a.unreachable) == (True, False)
+    assert (a.message or "").startswith(f"{said} -> name a file that holds the password: ")
+
+
 def test_a_host_whose_sudo_was_given_another_password_is_told_where_it_may_stand() -> None:
     said = "Task failed: Incorrect sudo password"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()

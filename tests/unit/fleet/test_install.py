@@ -145,6 +145,27 @@ def test_without_marker_and_stamp_nothing_is_cleared(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+def program(path: Path, script: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_an_environment_is_made_anew_if_no_hostprep_in_it_can_be_lost(
+    tmp_path: Path, works: bool
+) -> None:
+    """A full disk can leave a pip that tells its version and fails at everything else."""
+    (tmp_path / ".hostprep").touch()
+    (tmp_path / "half").touch()
+    program(tmp_path / "bin" / "python3", 'case "$*" in *install*) exit 1;; esac')
+    program(tmp_path / "bin" / "hostprep", f"echo words >&2; {str(works).lower()}")
+    done = install(tmp_path)
+    assert (done.returncode, "words" in done.stderr) == (1, False)
+    assert (tmp_path / "half").exists() == works
+    assert (tmp_path / "pyvenv.cfg").exists() != works
+
+
 @pytest.mark.parametrize(
     ("source", "cure"),
     [
@@ -155,11 +176,9 @@ def test_without_marker_and_stamp_nothing_is_cleared(tmp_path: Path) -> None:
 def test_a_host_that_reaches_no_index_is_told_of_the_way_without(
     tmp_path: Path, source: str, cure: str
 ) -> None:
-    (tmp_path / "bin").mkdir()
     (tmp_path / ".hostprep").touch()
-    python = tmp_path / "bin" / "python3"
-    python.write_text('#!/bin/sh\ncase "$*" in *install*) exit 1;; esac\n')
-    python.chmod(0o755)
+    program(tmp_path / "bin" / "python3", 'case "$*" in *install*) exit 1;; esac')
+    program(tmp_path / "bin" / "hostprep", "true")
     done = call(tmp_path, "/nowhere", "no-1-py3-none-any.whl", BUILD, source, "install")
     assert (done.returncode, done.stderr.strip().endswith(cure)) == (1, True), done.stderr
 

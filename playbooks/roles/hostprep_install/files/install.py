@@ -82,13 +82,21 @@ def hold(home):
     return descriptor
 
 
-def there_already(home, build):
-    if stamps(home) != ["build-" + build]:
-        return False
+def runs(*command):
+    null = subprocess.DEVNULL
     try:
-        return subprocess.run([os.path.join(home, "bin", "hostprep"), "--version"]).returncode == 0
+        return subprocess.run(command, stdout=null, stderr=null).returncode == 0
     except OSError:
         return False
+
+
+def runs_in(home):
+    """Return whether some hostprep is installed in ``home`` and works."""
+    return runs(os.path.join(home, "bin", "hostprep"), "--version")
+
+
+def there_already(home, build):
+    return stamps(home) == ["build-" + build] and runs_in(home)
 
 
 def hung_up(*_):
@@ -139,9 +147,10 @@ def install(home, wheels, wheel, build, source):
     # started, and root must not run modules from there.
     pip = [os.path.join(home, "bin", "python3"), "-P", "-m", "pip"]
     pip += ["--disable-pip-version-check", "--no-color"]
-    try:
-        subprocess.run([*pip, "--version"], check=True)
-    except (OSError, subprocess.CalledProcessError):  # there is none, or an older Python's
+    # There is no pip, or an older Python's; or an earlier run ended early, on a full disk for
+    # instance, and left a pip that only seems to work. If hostprep runs, there is something to
+    # lose: pip may have ended because it did not reach its index.
+    if not runs(*pip, "--version") or (marked(home) and not runs_in(home)):
         if not marked(home):
             refuse(home, "has no pip that runs, and may hold more than hostprep")
         clear(home)
