@@ -16,7 +16,10 @@ MOST_LISTED = 10
 READ_AGAIN = ", by the content of every file here and in the source"
 # Each place has its own causes, and needs its own kind of investigation.
 _CAUSES = {
-    "source": ("source file", "an edit that put the time back, or a damaged disk"),
+    "source": (
+        "source file",
+        "an edit that put the time back, one of the last minute on a share, or a damaged disk",
+    ),
     "target": ("copy", "damaged memory or a damaged disk, or somebody wrote to it"),
 }
 

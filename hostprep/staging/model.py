@@ -174,6 +174,10 @@ CURES = {
     CHANGED_TWICE: _QUIET,
     GONE: _QUIET,
     READ_BACK: "find out what alters the data on the target: its disk (`dmesg`), or somebody",
+    os.strerror(errno.EACCES): (
+        "have its owner let this user read it (a server may keep out even root: NFS does with"
+        " root_squash)"
+    ),
     os.strerror(errno.ENOKEY): "unlock what is encrypted in the source (fscrypt unlock)",
     # A target whose disk or server has gone gives this error for each file, as a source does.
     os.strerror(errno.EIO): (

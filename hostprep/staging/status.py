@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import shlex
+from collections.abc import Set
 from typing import Any
 
 from hostprep.dataclass import dataclass
@@ -78,15 +79,17 @@ def dataset_statuses(
 ) -> tuple[DatasetStatus, ...]:
     """Return the status of every data set on record.
 
-    A source that takes longer than 10 s is given up, and its freshness is unknown; targets that
-    hang are given up, all together, after ``target_seconds``.
+    A source that takes longer than 10 s is given up, and its freshness is unknown; sources that do
+    not answer at all are given up together after that time, and targets after ``target_seconds``.
     """
     records = all_records()
     silent = silent_ones([record.target for record in records], target_seconds)
+    asked = [record.source for record in records if check_source and record.target not in silent]
+    dead = silent_ones(asked, _SOURCE_SECONDS)
     return tuple(
         _unreachable(record, target_seconds)
         if record.target in silent
-        else _status(record, observer or Silent(), check_source=check_source)
+        else _status(record, observer or Silent(), check_source=check_source, dead=dead)
         for record in records
     )
 
@@ -109,13 +112,17 @@ def _unreachable(record: Record, seconds: float) -> DatasetStatus:
     )
 
 
-def _status(record: Record, observer: Observer, *, check_source: bool) -> DatasetStatus:
+def _status(
+    record: Record, observer: Observer, *, check_source: bool, dead: Set[str] = frozenset()
+) -> DatasetStatus:
+    """Return the status of a data set; ``dead`` are sources that do not answer."""
     state, why, hint = _state(record)
     if state not in ("staged", "partial"):
         return DatasetStatus(record, state, "unknown", why, hint)
     if not check_source:
         return DatasetStatus(record, state, "unknown", "the source was not looked at", hint)
-    freshness, reason, helps = _freshness(record, observer)
+    silent = record.source in dead
+    freshness, reason, helps = _no_answer(record) if silent else _freshness(record, observer)
     if record.failure is not None and freshness != "fresh":
         reason = f"{reason}; a run since failed ({record.failure})"
     return DatasetStatus(record, state, freshness, reason, hint or helps)
@@ -234,6 +241,16 @@ def _in_the_way(record: Record) -> str | None:
     except Refused as refusal:
         return refusal.hint
     return None
+
+
+def _no_answer(record: Record) -> tuple[str, str, str | None]:
+    """Return freshness, reason and hint if the source does not answer."""
+    return (
+        "unknown",
+        f"its source has not answered for {_SOURCE_SECONDS:g} s: is its server gone?",
+        f"`findmnt -T {shlex.quote(record.source)}` names it; until it is back, the copy can"
+        " be used as it is",
+    )
 
 
 def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None]:

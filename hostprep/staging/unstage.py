@@ -166,6 +166,12 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
         hint = f"{what_is_fixed(os.path.dirname(record.target))}; {hint}"
     elif error.errno in DISK_FAILS:  # ext4 is read-only then, but seems to be mounted for writing
         hint = f"{SEE_DMESG}: {hint}"
+    elif error.errno == errno.ENOTEMPTY:  # although all that was seen in it is removed
+        hint = (
+            "does a program still read a file of it? On a share such a file stays, as .nfs and a"
+            f" number, until it is closed: `lsof +D {shlex.quote(os.path.dirname(record.target))}`"
+            " names the program. Then run the same command again: it goes on where this one stopped"
+        )
     elif error.errno == errno.EDQUOT:
         hint = (
             "have the quota raised until all is removed, since on Btrfs removing takes up some of"

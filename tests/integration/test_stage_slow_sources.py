@@ -29,7 +29,7 @@ from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.hostile import make_hostile
-from tests.kit.stagecraft import make_source
+from tests.kit.stagecraft import make_source, run_hostprep
 
 FILES = 400
 
@@ -438,6 +438,22 @@ def test_a_source_that_ceases_to_answer_while_it_is_looked_at_is_named(
             plan_stage(request, Listening()),
         ):
             pass
+
+
+def test_sources_that_do_not_answer_are_named_and_waited_for_once(safe_dir: Path) -> None:
+    """A server that is gone takes ten seconds of status, however many data sets came from it."""
+    (safe_dir / "data").mkdir()
+    (safe_dir / "data/file").write_text("one")
+    with failing_fs(safe_dir / "data", where=safe_dir) as fs:
+        for name in ("one", "two"):
+            stage(fs.mount, safe_dir / "target", "--name", name)
+        fs.tell(Rule("*", "statfs", None, hang_seconds=60))
+        done = run_hostprep("status", "--json")
+        for found in json.loads(done.stdout)["datasets"]:
+            assert (found["state"], found["freshness"]) == ("staged", "unknown")
+            assert found["reason"].startswith("its source has not answered for 10 s")
+            assert str(fs.mount) in found["hint"]
+        assert len([each for each in fs.injected() if each.operation == "statfs"]) == 1
 
 
 def test_a_target_that_does_not_answer_holds_neither_status_nor_check(safe_dir: Path) -> None:
