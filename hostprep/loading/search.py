@@ -33,6 +33,8 @@ _SATURATED = 0.95
 # Enough workers to show whether they wait for the same thing: with fewer, the cost of passing
 # batches on may hide it.
 _SEVERAL = 4
+# After a failure so many times fewer are tried: each costs time, and half may well fail, too.
+_MUCH_FEWER = 4
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
 # How many times the rate with workers none must give to be preferred if the GPU's rate is not
@@ -87,10 +89,12 @@ class Search:
         self.untried = start
         if most_at_first is not None:
             start = min(start, most_at_first())
+        if any(failure.workers == start + 1 for failure in self.failures):
+            start = max(start // _MUCH_FEWER, min(start, 1))  # one fewer most likely fails as well
         first = None
         while start >= 1 and (first := self._at(start)) is None:
             # They failed, or were so much slower than the model says that the time ran out.
-            fewer = start // 4 if self.failures else min(start // 2, self.affordable())
+            fewer = start // _MUCH_FEWER if self.failures else min(start // 2, self.affordable())
             start = max(fewer, 1) if start > 1 else 0
         if first is None:
             return

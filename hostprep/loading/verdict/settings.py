@@ -90,9 +90,10 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     if any(current > bound.workers for bound in known.bounds_now):
         too_much = f"{now} with prefetch_factor={subject.prefetch_now}, more than fits"
         return chosen.workers, True, too_much
-    fewest = min((failure.workers for failure in known.failed), default=math.inf)
+    failures = [failure.workers for failure in known.failed]
+    fewest = min(failures, default=math.inf)
     if point is None and current >= fewest:
-        failed = "which" if current == fewest else f"and {format_count(int(fewest), 'worker')}"
+        failed = "which" if current in failures else f"and {format_count(int(fewest), 'worker')}"
         return chosen.workers, True, f"{now}, {failed} failed"
     if point is None:
         # There is only the model, or a rate without workers: neither can call the present setting

@@ -221,6 +221,21 @@ def test_workers_that_fail_are_a_bound() -> None:
     assert len(asked) > 1 and max(asked[1:]) < asked[0]
 
 
+def test_where_the_present_number_fails_one_fewer_is_not_tried_next() -> None:
+    asked = []
+
+    def measure(workers: int) -> Probe | FailedProbe:
+        asked.append(workers)
+        if workers > 10:
+            return FailedProbe(workers, Binding.SHARED_MEMORY, "bus error")
+        return probe(workers, far(workers))
+
+    made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
+    made.run(16)
+    assert asked[:2] == [16, 3]
+    assert made.chosen().workers > 3
+
+
 def test_where_all_workers_fail_none_are_left() -> None:
     def measure(workers: int) -> FailedProbe:
         return FailedProbe(workers, Binding.MEMORY, "killed")
