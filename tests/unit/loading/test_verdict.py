@@ -127,6 +127,15 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     assert "tokenise" in (own.remedy or "") and "for images, make" in (own.remedy or "")
 
 
+@pytest.mark.parametrize(("runnable", "binding"), [(1.95, Binding.CPU), (1.0, Binding.WAITING)])
+def test_busy_workers_wait_for_nothing_where_there_was_no_time_for_more(
+    runnable: float, binding: Binding
+) -> None:
+    """Beside other programs a worker that always has work waits for a processor, too."""
+    few = [probe(0, 500), probe(2, 900, own_cpus=0.9, runnable_cpus=runnable)]
+    assert judged(few, untried=4).binding is binding
+
+
 @pytest.mark.parametrize(
     ("decoder", "rates", "words"),
     [
