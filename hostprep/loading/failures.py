@@ -6,7 +6,12 @@ import re
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
-from hostprep.loading.hazards import CURE_DESCRIPTORS, CURE_PROCESSES, unpicklable_cure
+from hostprep.loading.hazards import (
+    CURE_DESCRIPTORS,
+    CURE_PROCESSES,
+    holds_a_pool,
+    unpicklable_cure,
+)
 from hostprep.loading.last_words import essence, last_line
 from hostprep.loading.model import Binding, Subject
 from hostprep.loading.naming import OwnLoaderWanted, with_so_many
@@ -84,6 +89,15 @@ class Hung(LoaderFailed):
         )
         self.seen = seen
         self.first_batch_came = first_batch_came
+
+    def tell_of_pools(self, subject: Subject | None) -> None:
+        """Make the hint name a pool of threads for which forked workers would wait in vain."""
+        if subject is None or subject.start_method != "fork":
+            return
+        pools = [each for each in subject.pickle_errors.items() if holds_a_pool(each[1])]
+        if pools:
+            part, said = pools[0]
+            self.hint = f"{unpicklable_cure(said, part)}; {self.hint}"
 
 
 class TooSlow(Inconclusive):

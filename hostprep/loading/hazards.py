@@ -169,6 +169,11 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
     return tuple(found)
 
 
+def holds_a_pool(error: str) -> bool:
+    """Return whether what cannot be pickled, going by pickle's message, has a pool of threads."""
+    return _POOL.search(error) is not None
+
+
 def unpicklable_cure(error: str, part: str) -> str:
     """Return what to do about something that cannot be pickled, going by pickle's message.
 
@@ -181,7 +186,7 @@ def unpicklable_cure(error: str, part: str) -> str:
             f"open files, databases and connections in the worker: when {call} is first called"
             f"{init}; not by fork, which would have workers share them"
         )
-    if _POOL.search(error):
+    if holds_a_pool(error):
         return (
             f"make pools of threads in the worker: when {call} is first called{init}; not by fork,"
             " which does not copy their threads: whatever waits for one waits forever"

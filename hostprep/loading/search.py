@@ -33,8 +33,14 @@ _SATURATED = 0.95
 # Enough workers to show whether they wait for the same thing: with fewer, the cost of passing
 # batches on may hide it.
 _SEVERAL = 4
+# After a failure so many times fewer are tried: each costs time, and half may well fail, too.
+_MUCH_FEWER = 4
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
+# How many times the rate with workers none must give to be preferred if the GPU's rate is not
+# known. At r times, workers lose at most 1 - 1/r, if the GPU takes everything; none lose at most
+# 1/(1 + r), if it takes just what workers give. Here both are the same: 38 %.
+_NONE_LEAD = (1 + math.sqrt(5)) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +89,12 @@ class Search:
         self.untried = start
         if most_at_first is not None:
             start = min(start, most_at_first())
+        if any(failure.workers == start + 1 for failure in self.failures):
+            start = max(start // _MUCH_FEWER, min(start, 1))  # one fewer most likely fails as well
         first = None
         while start >= 1 and (first := self._at(start)) is None:
             # They failed, or were so much slower than the model says that the time ran out.
-            fewer = start // 4 if self.failures else min(start // 2, self.affordable())
+            fewer = start // _MUCH_FEWER if self.failures else min(start // 2, self.affordable())
             start = max(fewer, 1) if start > 1 else 0
         if first is None:
             return
@@ -185,7 +193,7 @@ class Search:
         workers = self.chosen().workers or min(tried, default=0)
         while workers > 1:
             fewer = workers // 2
-            best = max(point.rate for point in self.borne())
+            best = max(worth(point, self.gpu_rate) for point in self.borne())
             before, rate = self._known(workers), self._at(fewer)
             if rate is None or before is None:
                 return
@@ -296,21 +304,26 @@ def delivered(point: Point, gpu_rate: float | None) -> float:
     return min(point.rate, gpu_rate)
 
 
-def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
-    """Return the point with the fewest workers that is as good as the best.
+def worth(point: Point, gpu_rate: float | None) -> float:
+    """Return the samples per second by which points are compared.
 
-    No workers do not count as fewer than one if it is not known how long the GPU is busy: a GPU
-    waits while the main process makes a batch, so any number of workers that is as good is better.
+    Without workers a GPU waits while the main process makes a batch. If its rate is not known,
+    nobody knows for how long: no workers then have to be clearly faster than some.
     """
+    if gpu_rate is None and point.workers == 0:
+        return point.rate / _NONE_LEAD
+    return delivered(point, gpu_rate)
+
+
+def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
+    """Return the point with the fewest workers that is as good as the best."""
     points = sorted(points, key=lambda point: point.workers)
     for point in points:
         if feeds(point, gpu_rate):
             return point
-    best = max(delivered(point, gpu_rate) for point in points)
-    good = [p for p in points if delivered(p, gpu_rate) >= (1 - _TIE) * best]
-    if gpu_rate is None:
-        return next((point for point in good if point.workers), good[0])
-    return good[0]
+    best = max(worth(point, gpu_rate) for point in points)
+    good = (p for p in points if worth(p, gpu_rate) >= (1 - _TIE) * best)
+    return next(good)
 
 
 def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ...]:
@@ -322,9 +335,9 @@ def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ..
     """
     points = tuple(points)
     chosen = choose(points, gpu_rate)
-    wanted = _NOT_FAR * delivered(chosen, gpu_rate)
-    ranked = sorted(points, key=lambda point: delivered(point, gpu_rate), reverse=True)
+    wanted = _NOT_FAR * worth(chosen, gpu_rate)
+    ranked = sorted(points, key=lambda point: worth(point, gpu_rate), reverse=True)
     others = [point.workers for point in ranked if point.workers != chosen.workers]
-    alone = [p.workers for p in ranked if p.workers == 0 and delivered(p, gpu_rate) >= wanted]
+    alone = [p.workers for p in ranked if p.workers == 0 and worth(p, gpu_rate) >= wanted]
     fewer = [workers for workers in others if 0 < workers < chosen.workers]
     return tuple(dict.fromkeys([chosen.workers, *alone, *fewer[:1], *others[:1]]))

@@ -93,6 +93,8 @@ class Run:
             self._search(alone, self.cost)
         except LoaderFailed as error:
             error.tell_rate_alone(alone.samples_per_s)
+            if isinstance(error, Hung):
+                error.tell_of_pools(measurer.subject)
             raise
 
     def _search(self, alone: Probe, cost: SampleCost) -> None:

@@ -102,14 +102,8 @@ def decide(
         gentle=request.gentle,
     )
     volume, space, memory = _room_of(request, files, parent_fd)
-    if volume is not None:
-        there = () if volume.refusal is None else staged_in(request.parent)
-        refusal = refusal or unstage_first(volume.refusal, there)
-    if parent_fd is not None or volume is None:
-        refusal = refusal or _read_only_refusal(request, files)
-    refusal = refusal or _room_refusal(request, space, previous)
-    if memory is not None:
-        refusal = refusal or check_memory(request, memory)
+    if refusal is None:
+        refusal = _refusal_of_target(request, files, previous, parent_fd, volume, space, memory)
     plan = StagePlan(
         request=request,
         source_fd=source_fd,
@@ -152,6 +146,28 @@ def _refusal_before_planning(
         or empty_refusal(request, scan, previous, published_fd is not None)
         or missing_refusal(request, scan, previous, mounts)
     )
+
+
+def _refusal_of_target(
+    request: StageRequest,
+    files: CopyPlan,
+    previous: Record | None,
+    parent_fd: int | None,
+    volume: VolumePlan | None,
+    space: Space,
+    memory: RamBudget | None,
+) -> Refused | None:
+    """Return the first rule of where the files would lie that forbids the run, if one does."""
+    refusal = None
+    if volume is not None:
+        there = () if volume.refusal is None else staged_in(request.parent)
+        refusal = unstage_first(volume.refusal, there)
+    if parent_fd is not None or volume is None:
+        refusal = refusal or _read_only_refusal(request, files)
+    refusal = refusal or _room_refusal(request, space, previous)
+    if memory is not None:
+        refusal = refusal or check_memory(request, memory)
+    return refusal
 
 
 def _room_of(

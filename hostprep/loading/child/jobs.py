@@ -137,6 +137,7 @@ def _probe(job: dict[str, Any], events: _Events) -> Any:
     events.tell("opening")
     if "files" in job["source"]:
         decoders.quiet_threads()
+    _write_no_bytecode()
     with training.ended(job["source"].get("loader", "what was named"), events.refuse):
         opened = open_source(job["source"], job["batch_size"])
     subject = describe(opened, thoroughly=job["workers"] == 0)
@@ -164,6 +165,15 @@ def _probe(job: dict[str, Any], events: _Events) -> Any:
     found, keep = time_loader(opened, probe, events.tell)
     events.tell("result", result=found)
     return keep
+
+
+def _write_no_bytecode() -> None:
+    """Leave the folders of the user's modules as they are: what root wrote there would be root's.
+
+    Torch and hostprep are imported by now. Workers that are not forked see it in the environment.
+    """
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def _imported(source: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive
@@ -55,7 +55,7 @@ def time_loader(
     """
     others_before = processes.others_now()
     started = start(opened, job, told)
-    built, batches, delivery = started.built, started.batches, started.delivery
+    built, delivery = started.built, started.delivery
     # Starting 64 workers takes seconds, which say nothing about the rate.
     deadline = delivery.started_at + job.limit_seconds
     side = image_side(delivery.last)
@@ -66,37 +66,27 @@ def time_loader(
     clock_deadline = deadline
     if built.collate is not None:
         # What a sample takes on one thread is timed last, and needs at least one batch.
-        clock_deadline -= (time.perf_counter() - started.asked_at) / batches.came
+        clock_deadline -= (time.perf_counter() - started.asked_at) / started.batches.came
     workers = [worker.pid for worker in delivery.workers]
     clocked = _clock_while_it_warms(started, job, workers, clock_deadline)
-    marks, discarded, given_before = clocked.marks, clocked.discarded, clocked.given_before
-    seconds, timed = marks[-1] - marks[0], len(marks) - 1
-    # In torch's batches: a class of the user's own may make fewer or more batches from them.
-    made = round(timed * (started.given - given_before) / (batches.came - discarded))
-    samples = built.samples(given_before, given_before + made, delivery.sizes)
+    timed = _timed(started, job, clocked)
     # Before anything else is read: reading a process's memory takes as long as many a batch.
-    spent = {} if clocked.meter is None else clocked.meter.each(samples)
-    rate = samples / seconds
-    rounds = made // max(1, job.workers)
-    if rounds < LEAST_ROUNDS and job.workers:
-        rate = delivery.made_a_second(rounds) * samples / made
+    spent = {} if clocked.meter is None else clocked.meter.each(timed.samples)
     probe = {
         "workers": job.workers,
         "prefetch_factor": job.prefetch_factor,
-        "samples_per_s": rate,
-        "relative_error": relative_error(marks, max(1, job.workers)),
-        "samples": samples,
-        "seconds": seconds,
-        "discarded_batches": discarded,
+        "samples_per_s": timed.samples_per_s,
+        "relative_error": relative_error(clocked.marks, max(1, job.workers)),
+        "samples": timed.samples,
+        "seconds": clocked.seconds,
+        "discarded_batches": clocked.discarded,
         "first_batch_seconds": started.first_seconds,
-        "once_seconds": max(
-            0.0, marks[0] - started.asked_at - (discarded + job.workers) * seconds / timed
-        ),
+        "once_seconds": _once_seconds(started, job, clocked),
         "warming": clocked.warming,
         **processes.used_between(clocked.before, clocked.after),
         "others_before_cpus": others_before,
         "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
-        **_worker(workers, clocked.memory_before, seconds, largest[0]),
+        **_worker(workers, clocked.memory_before, clocked.seconds, largest[0]),
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": delivery.duplicate_workers(),
         "untold_workers": delivery.untold_workers(),
@@ -107,18 +97,18 @@ def time_loader(
     }
     found: dict[str, Any] = {"probe": probe, "own_way_problem": started.problem}
     if built.collate is not None:
-        if time.perf_counter() + seconds / timed <= deadline:
+        if time.perf_counter() + clocked.batch_seconds <= deadline:
             spent |= on_one_thread(started, built.collate, job, deadline)
-        batch_size = max(1, round(samples / made))
+        batch_size = max(1, round(timed.samples / timed.made))
         size_bytes, shared_bytes, tensors = largest
         found["cost"] = dataclasses.asdict(
             SampleCost(
                 batch_size=batch_size,
-                seconds=1 / rate,
+                seconds=1 / timed.samples_per_s,
                 sample_bytes=size_bytes // batch_size,
                 shared_bytes=shared_bytes // batch_size,
                 tensors_per_batch=tensors,
-                batch_p99_over_mean=_p99_over_mean(marks),
+                batch_p99_over_mean=_p99_over_mean(clocked.marks),
                 image_side=side,
                 rows=rows_of_a_sample,
                 rows_within=rows_within(delivery.last),
@@ -144,6 +134,44 @@ class _Clocked:
     after: processes.Usage
     meter: Meter | None
     warming: bool
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the clock ran."""
+        return self.marks[-1] - self.marks[0]
+
+    @property
+    def batch_seconds(self) -> float:
+        """Return the mean time from one batch to the next."""
+        return self.seconds / (len(self.marks) - 1)
+
+
+class _Timed(NamedTuple):
+    """What came while the clock ran: ``made`` of torch's batches, their ``samples``, the rate."""
+
+    made: int
+    samples: int
+    samples_per_s: float
+
+
+def _timed(started: Started, job: ProbeJob, clocked: _Clocked) -> _Timed:
+    """Count what came while the clock ran, and return its rate."""
+    timed, given_before = len(clocked.marks) - 1, clocked.given_before
+    # In torch's batches: a class of the user's own may make fewer or more batches from them.
+    came = started.batches.came - clocked.discarded
+    made = round(timed * (started.given - given_before) / came)
+    samples = started.built.samples(given_before, given_before + made, started.delivery.sizes)
+    rate = samples / clocked.seconds
+    rounds = made // max(1, job.workers)
+    if rounds < LEAST_ROUNDS and job.workers:
+        rate = started.delivery.made_a_second(rounds) * samples / made
+    return _Timed(made, samples, rate)
+
+
+def _once_seconds(started: Started, job: ProbeJob, clocked: _Clocked) -> float:
+    """Return what it took until the clock started, apart from making the batches until then."""
+    until_clock = clocked.marks[0] - started.asked_at
+    return max(0.0, until_clock - (clocked.discarded + job.workers) * clocked.batch_seconds)
 
 
 def _clock_while_it_warms(

@@ -78,7 +78,9 @@ def what_binds(known: Known, point: Point) -> Binding:
         return Binding.TRANSPORT if tried and _ready(known, point) else _stage_or_cpu(known)
     if main >= _MAIN_BUSY and main > own / 2:
         return Binding.TRANSPORT
-    if own + kept >= BUSY_SHARE * cpus:
+    # Where more workers were not tried, these may be busy although processors are left.
+    at_work = sum(probe.runnable_cpus - probe.main_cpus for probe in probes) / len(probes)
+    if own + kept >= BUSY_SHARE * cpus or at_work >= BUSY_SHARE * point.workers:
         return _stage_or_cpu(known)
     return Binding.READ if known.stages else Binding.WAITING
 

@@ -129,24 +129,38 @@ def _against_none(known: Known, point: Point) -> list[str]:
         ready = ": samples need almost no work" if binding is Binding.TRANSPORT else ""
         return [f"{words}{ready}", *_unless_slower(known, alone.rate, best)]
     if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
-        return [f"{words}, but without workers the GPU waits while each batch is made"]
+        waits = "but without workers the GPU waits while each batch is made"
+        return [f"{words}, {waits}{_unless_quicker(alone.rate, best.rate)}"]
     return []
 
 
 def _unless_slower(known: Known, alone: float, best: Point) -> list[str]:
-    """Return a sentence on how slow a GPU must be for workers to be better than none after all.
-
-    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; with them it gets their rate.
-    """
+    """Return a sentence on how slow a GPU must be for workers to be better than none after all."""
     if known.gpu_rate is not None or alone <= best.rate:
         return []
-    gpu = format_number(alone * best.rate / (alone - best.rate))
+    gpu = format_number(_as_good_at(alone, best.rate))
     several = format_count(best.workers, "worker")
     are = "is" if best.workers == 1 else "are"
     return [
         f"if the GPU takes less than {gpu} samples/s, {several} {are} better than none: without"
         " workers it waits while each batch is made; give its rate with --gpu-rate"
     ]
+
+
+def _unless_quicker(alone: float, best: float) -> str:
+    """Return in words how quick a GPU must be for no workers to be better after all."""
+    if alone <= best:
+        return ""
+    gpu = format_number(_as_good_at(alone, best))
+    return f": num_workers=0 is better only if it takes more than {gpu}; see --gpu-rate"
+
+
+def _as_good_at(alone: float, best: float) -> float:
+    """Return the GPU's rate at which no workers, which are faster, are as good as the best.
+
+    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; with them it gets their rate.
+    """
+    return alone * best / (alone - best)
 
 
 def time_taken(cost: SampleCost) -> str:

@@ -16,7 +16,7 @@ from hostprep.loading.curve import prefetch_factor
 from hostprep.loading.hazards import much_growth
 from hostprep.loading.model import Batching, Binding, Probe, Subject
 from hostprep.loading.recommendation import Recommendation
-from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
+from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds, worth
 from hostprep.loading.verdict.binding import remedy, what_binds
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.reasons import NO_GPU, Choice, reasons_of
@@ -90,9 +90,10 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     if any(current > bound.workers for bound in known.bounds_now):
         too_much = f"{now} with prefetch_factor={subject.prefetch_now}, more than fits"
         return chosen.workers, True, too_much
-    fewest = min((failure.workers for failure in known.failed), default=math.inf)
+    failures = [failure.workers for failure in known.failed]
+    fewest = min(failures, default=math.inf)
     if point is None and current >= fewest:
-        failed = "which" if current == fewest else f"and {format_count(int(fewest), 'worker')}"
+        failed = "which" if current in failures else f"and {format_count(int(fewest), 'worker')}"
         return chosen.workers, True, f"{now}, {failed} failed"
     if point is None:
         # There is only the model, or a rate without workers: neither can call the present setting
@@ -106,16 +107,19 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         return current, unneeded, now
     # If nothing was measured with workers, the model's choice is none of these points.
     borne = [chosen, *(p for p in known.points if p.workers <= allowed)]
-    best = max(delivered(p, known.gpu_rate) for p in borne)
-    good = delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
-    if good and current == 0 and known.gpu_rate is None and chosen.probes:
-        return chosen.workers, True, f"{now}, so the GPU waits while each batch is made"
+    # What nobody has tried must promise a higher rate to be worth a change.
+    compared = worth if chosen.probes else delivered
+    best = max(compared(p, known.gpu_rate) for p in borne)
+    good = compared(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
     if good or feeds(point, known.gpu_rate):
-        fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
+        as_well = chosen.workers < current and (chosen.workers or known.gpu_rate is not None)
+        fewer = f"; {chosen.workers} would do as well" if as_well else ""
         return current, unneeded, f"{now}{fewer}"
     if not chosen.probes:
         return chosen.workers, True, now
     factor = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate)
+    if current == 0 and known.gpu_rate is None and factor <= 1 + STOP_GAIN:
+        return chosen.workers, True, f"{now}, so the GPU waits while each batch is made"
     return chosen.workers, True, f"{now}, {_faster(factor)} this way"
 
 

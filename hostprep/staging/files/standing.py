@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from stat import S_IFDIR, S_IFLNK, S_IFREG
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.record import digest
@@ -49,57 +49,96 @@ def stands(
     subdirectories, records of directories, the directory's own entry, and those of ``lines`` that
     have directories: the number of the line, and the line without them, which may be empty).
     """
+    recorded = None
     with suppress(ValueError, LookupError, TypeError):  # a damaged line
-        known: dict[str, _Wanted] = {}
-        attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few, stored once
-        folders = []
-        mixed = []
-        count = size_bytes = total = 0
-        unverified = False
-        number, parts = part
-        term_of = digest.terms_below(directory)
-        for place, line in enumerate(lines):
-            items = json.loads(line)[1]
-            files = [item for item in items if item[1] != "d"]
-            if len(files) < len(items) and not number:  # only the first part reports directories
-                folders += [item for item in items if item[1] == "d"]
-                left = join_line(directory, [encode_record(*item) for item in files])
-                mixed.append((place, left if files else b""))
-            for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
-                # All processes that look at parts were forked from one, so they hash names alike.
-                if parts > 1 and hash(name) % parts != number:
-                    continue
-                if group and kind == "f":
-                    return None  # hard links have to be judged together
-                if content is not None:
-                    total += term_of(kind, name, content)
-                elif verified:
-                    return None
-                else:
-                    unverified = True
-                found = _BITS[kind] | mode, uid, gid
-                known[name] = attributes.setdefault(found, found), size, mtime_ns
-                size_bytes += size
-                count += 1
-        if len(known) != count:
-            return None  # recorded more than once: an update was cut short, or ended
-        for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed))):
-            if parts > 1 and hash(entry[0]) % parts != number:
+        recorded = _recorded(directory, lines, part, verified=verified)
+    if recorded is None or not _as_in_source(recorded.known, packed, singles, part):
+        return None
+    there = _in_target(directory, recorded.known, part, target)
+    if there is None:
+        return None
+    own, subdirectories = there
+    return (
+        len(recorded.known),
+        recorded.size_bytes,
+        recorded.hashed,
+        recorded.unverified,
+        subdirectories,
+        recorded.folders,
+        own,
+        recorded.mixed,
+    )
+
+
+class _Recorded(NamedTuple):
+    """What the manifest has of a directory; ``known`` are its files and symlinks, by name."""
+
+    known: dict[str, _Wanted]
+    size_bytes: int
+    hashed: bytes
+    unverified: bool
+    folders: list[Any]
+    mixed: list[tuple[int, bytes]]
+
+
+def _recorded(
+    directory: str, lines: Iterable[bytes], part: tuple[int, int], *, verified: bool
+) -> _Recorded | None:
+    """Return what ``lines`` say of a part of a directory; None if ``stands`` cannot judge it."""
+    known: dict[str, _Wanted] = {}
+    attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few, stored once
+    folders = []
+    mixed = []
+    count = size_bytes = total = 0
+    unverified = False
+    number, parts = part
+    term_of = digest.terms_below(directory)
+    for place, line in enumerate(lines):
+        items = json.loads(line)[1]
+        files = [item for item in items if item[1] != "d"]
+        if len(files) < len(items) and not number:  # only the first part reports directories
+            folders += [item for item in items if item[1] == "d"]
+            left = join_line(directory, [encode_record(*item) for item in files])
+            mixed.append((place, left if files else b""))
+        for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
+            # All processes that look at parts were forked from one, so they hash names alike.
+            if parts > 1 and hash(name) % parts != number:
                 continue
-            if known.get(entry[0]) != ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
-                return None
-            if entry[7] > 1 and entry[1] & _TYPE == S_IFREG:
+            if group and kind == "f":
                 return None  # hard links have to be judged together
-            count -= 1
-        if count:
-            return None
-        there = _in_target(directory, known, part, target)
-        if there is None:
-            return None
-        own, subdirectories = there
-        hashed = digest.packed(total)
-        return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, mixed
-    return None
+            if content is not None:
+                total += term_of(kind, name, content)
+            elif verified:
+                return None
+            else:
+                unverified = True
+            found = _BITS[kind] | mode, uid, gid
+            known[name] = attributes.setdefault(found, found), size, mtime_ns
+            size_bytes += size
+            count += 1
+    if len(known) != count:
+        return None  # recorded more than once: an update was cut short, or ended
+    return _Recorded(known, size_bytes, digest.packed(total), unverified, folders, mixed)
+
+
+def _as_in_source(
+    known: dict[str, _Wanted],
+    packed: Iterable[bytes],
+    singles: Sequence[Plain],
+    part: tuple[int, int],
+) -> bool:
+    """Return whether the source has just these files and symlinks, each of them as recorded."""
+    count = len(known)
+    number, parts = part
+    for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed))):
+        if parts > 1 and hash(entry[0]) % parts != number:
+            continue
+        if known.get(entry[0]) != ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
+            return False
+        if entry[7] > 1 and entry[1] & _TYPE == S_IFREG:
+            return False  # hard links have to be judged together
+        count -= 1
+    return not count
 
 
 def _in_target(

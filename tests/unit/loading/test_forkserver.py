@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,15 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, index):
         return torch.zeros(16)
 loader = torch.utils.data.DataLoader(
-    Data(), batch_size=4, num_workers=2, multiprocessing_context="forkserver"
+    Data(), batch_size=4, num_workers=2, multiprocessing_context="{method}"
 )
 """
 _WORKERS = 2
 
 
-def measured(folder: Path, own: str) -> tuple[int, dict[str, Any]]:
+def measured(folder: Path, own: str, method: str = "forkserver") -> tuple[int, dict[str, Any]]:
     """Return how many processes imported the loader's module, and what the child told at last."""
-    (folder / "counted.py").write_text(_MODULE.format(own=own))
+    (folder / "counted.py").write_text(_MODULE.format(own=own, method=method))
     job = {
         "job": "probe", "source": {"loader": "counted:loader"}, "batch_size": None,
         "workers": _WORKERS, "prefetch_factor": 2, "first": 0, "seconds": 0.1,
@@ -43,9 +44,9 @@ def measured(folder: Path, own: str) -> tuple[int, dict[str, Any]]:
         "cpus": None, "sockets": None,
     }  # fmt: skip
     argv = own_module("hostprep.loading.child.jobs", json.dumps(job))
-    done = subprocess.run(
-        argv, cwd=folder, env=own_environment(), capture_output=True, text=True, timeout=120
-    )
+    env = {**os.environ, **own_environment()}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     return len((folder / "imported").read_text().splitlines()), told
@@ -55,6 +56,13 @@ def test_workers_share_what_the_process_that_forks_them_has_imported(tmp_path: P
     times, told = measured(tmp_path, "")
     assert told["event"] == "result", told
     assert times == (2 if forkserver.imports_once("forkserver") else 1 + _WORKERS)
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_nothing_is_written_beside_the_loaders_module(tmp_path: Path, method: str) -> None:
+    _, told = measured(tmp_path, "", method)
+    assert told["event"] == "result", told
+    assert {path.name for path in tmp_path.iterdir()} == {"counted.py", "imported"}
 
 
 def test_a_list_of_ones_own_of_what_is_imported_there_stays(tmp_path: Path) -> None:

@@ -221,6 +221,21 @@ def test_workers_that_fail_are_a_bound() -> None:
     assert len(asked) > 1 and max(asked[1:]) < asked[0]
 
 
+def test_where_the_present_number_fails_one_fewer_is_not_tried_next() -> None:
+    asked = []
+
+    def measure(workers: int) -> Probe | FailedProbe:
+        asked.append(workers)
+        if workers > 10:
+            return FailedProbe(workers, Binding.SHARED_MEMORY, "bus error")
+        return probe(workers, far(workers))
+
+    made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
+    made.run(16)
+    assert asked[:2] == [16, 3]
+    assert made.chosen().workers > 3
+
+
 def test_where_all_workers_fail_none_are_left() -> None:
     def measure(workers: int) -> FailedProbe:
         return FailedProbe(workers, Binding.MEMORY, "killed")
@@ -349,9 +364,12 @@ def test_contenders_are_the_chosen_and_its_rivals() -> None:
 
 
 def test_a_process_alone_that_is_not_far_off_gets_a_second_chance() -> None:
-    points = points_of([probe(0, 600), probe(2, 800), probe(4, 990), probe(8, 1000)])
+    points = points_of([probe(0, 850), probe(2, 800), probe(4, 990), probe(8, 1000)])
     assert contenders(points, None) == (4, 0, 2, 8)
-    points = points_of([probe(0, 1000), probe(2, 900), probe(4, 800)])
+    points = points_of([probe(0, 600), *(probe(p.workers, p.rate) for p in points[1:])])
+    assert contenders(points, None) == (4, 2, 8)  # twice as fast it would still be too slow
+    assert contenders(points, 5000.0) == (4, 0, 2, 8)
+    points = points_of([probe(0, 1000), probe(2, 600), probe(4, 500)])
     assert contenders(points, None) == (0, 2)
 
 
@@ -360,7 +378,13 @@ def test_a_worker_that_is_as_good_as_none_works_while_the_gpu_does() -> None:
     assert choose(alike, None).workers == 2
     assert choose(alike, 900.0).workers == 2
     assert choose(alike, 10.0).workers == 0  # it hardly waits
-    assert choose(points_of([probe(0, 1010), probe(2, 900)]), None).workers == 0
+
+
+def test_none_must_be_clearly_faster_where_nobody_knows_how_quick_the_gpu_is() -> None:
+    close = points_of([probe(0, 1500), probe(2, 900), probe(4, 1000)])
+    assert choose(close, None).workers == 4
+    assert [choose(close, gpu).workers for gpu in (900.0, 2000.0, 10_000.0)] == [4, 4, 0]
+    assert choose(points_of([probe(0, 1700), probe(4, 1000)]), None).workers == 0
 
 
 def test_fewer_are_tried_where_the_first_are_too_many() -> None:

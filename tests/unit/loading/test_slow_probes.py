@@ -249,9 +249,12 @@ def test_a_loader_hangs_that_does_so_with_few_workers(
     monkeypatch.setattr(Pace, "affordable", lambda self: 1)
     found = searching(kind)
     monkeypatch.setattr(kind, "left", lambda self: 0.0 if found.came_to_nothing else 60.0)
+    pool = {"dataset": "TypeError: cannot pickle '_queue.SimpleQueue' object"}
+    found.measurer.subject = making.subject(pickle_errors=pool)
     if hangs:
-        with pytest.raises(failures.Hung, match="with 2 workers"):
+        with pytest.raises(failures.Hung, match="with 2 workers") as caught:
             found.measure()
+        assert (caught.value.hint or "").startswith("make pools of threads in the worker")
         return
     found.measure()
     assert found.search is not None

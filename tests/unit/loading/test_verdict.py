@@ -127,6 +127,15 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     assert "tokenise" in (own.remedy or "") and "for images, make" in (own.remedy or "")
 
 
+@pytest.mark.parametrize(("runnable", "binding"), [(1.95, Binding.CPU), (1.0, Binding.WAITING)])
+def test_busy_workers_wait_for_nothing_where_there_was_no_time_for_more(
+    runnable: float, binding: Binding
+) -> None:
+    """Beside other programs a worker that always has work waits for a processor, too."""
+    few = [probe(0, 500), probe(2, 900, own_cpus=0.9, runnable_cpus=runnable)]
+    assert judged(few, untried=4).binding is binding
+
+
 @pytest.mark.parametrize(
     ("decoder", "rates", "words"),
     [
@@ -644,12 +653,30 @@ def test_workers_persist_where_starting_them_costs() -> None:
 
 
 def test_it_is_told_how_slow_a_gpu_must_be_for_workers_to_be_better_than_none() -> None:
+    probes = [probe(0, 700, own_cpus=1.0), probe(4, 350, own_cpus=1.0)]
+    told = "if the GPU takes less than 700 samples/s, 4 workers are better than none"
+    assert any(reason.startswith(told) for reason in judged(probes).reasons)
+    assert [judged(probes, gpu=gpu).num_workers for gpu in (500, 1000)] == [4, 0]
+    assert not any("better than none" in reason for reason in judged(probes, gpu=300).reasons)
+
+
+def test_it_is_told_how_quick_a_gpu_must_be_for_none_to_be_better_than_workers() -> None:
     """Seen on one processor: none gave 372, four gave 350."""
     probes = [probe(0, 372, own_cpus=1.0), probe(4, 350, own_cpus=1.0)]
-    told = "if the GPU takes less than 5,918 samples/s, 4 workers are better than none"
-    assert any(reason.startswith(told) for reason in judged(probes).reasons)
+    made = judged(probes, current=0)
+    assert (made.num_workers, made.change_needed) == (4, True)
+    assert "num_workers=0 now, so the GPU waits" in made.verdict
+    told = "num_workers=0 is better only if it takes more than 5,918"
+    assert any(told in reason for reason in made.reasons)
     assert [judged(probes, gpu=gpu).num_workers for gpu in (1000, 20_000)] == [4, 0]
-    assert not any("better than none" in reason for reason in judged(probes, gpu=300).reasons)
+    assert not any("better only" in reason for reason in judged(probes, gpu=1000).reasons)
+
+
+def test_of_none_nobody_says_that_they_would_do_as_well() -> None:
+    probes = [probe(0, 1650), probe(2, 1000)]
+    made = judged(probes, current=2)
+    assert (made.num_workers, made.change_needed) == (2, False)
+    assert "as well" not in made.verdict
 
 
 @pytest.mark.parametrize(
