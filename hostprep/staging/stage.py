@@ -53,7 +53,7 @@ from hostprep.staging.source.opening import patience_for
 from hostprep.staging.target.place import check_in_volume, keeps_numbers, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
-from hostprep.staging.target.strangers import identity_of
+from hostprep.staging.target.strangers import exchanged_refusal, identity_of
 from hostprep.staging.tasks import Copied
 from hostprep.staging.untouched import came_to_nothing, left_as_it_is, put_readers_right
 from hostprep.system.own_files import remove_unwritten
@@ -103,6 +103,8 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
             stack.callback(os.close, published_fd)
         elif plan.published:
             raise gone(request)
+        if refusal := exchanged_refusal(plan.previous, published_fd):  # since the plan was made
+            raise refusal
         mount = mount_below(request.parent)
         private, spelling = begin(plan, parent_fd, mount, first=published_fd is None)
         stack.callback(private.close)

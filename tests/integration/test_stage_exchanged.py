@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.staging import unstage_plan
+from hostprep.staging import stage, unstage_plan
 from hostprep.staging.record.records import folder, load_record, save_record
 from hostprep.staging.target.strangers import exchanged_refusal
 from tests.kit.compare import differences
@@ -210,6 +210,24 @@ def test_what_took_the_place_before_the_first_publication_is_told_of_as_that(
     theirs.change()
     error = hostprep(*theirs.stage, expect=5)["error"]
     assert "exists and was not staged by hostprep" in error["message"]
+
+
+def test_what_is_exchanged_after_the_plan_is_left_alone(
+    theirs: Theirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is gone from the source is the first to be removed."""
+    carry_on = stage.open_target
+
+    def exchange(*given: Any) -> int:
+        theirs.exchange()
+        return carry_on(*given)
+
+    theirs.change()
+    monkeypatch.setattr(stage, "open_target", exchange)
+    error = hostprep(*theirs.stage, expect=5)["error"]
+    assert "is not the directory that was staged there" in error["message"]
+    theirs.exchange()
+    assert theirs.contents() == theirs.before
 
 
 @pytest.mark.parametrize("added", [False, True])
