@@ -52,6 +52,7 @@ class Options:
 class HostFacts:
     """Everything about this host that the plan for a spec depends on.
 
+    ``sources`` are the paths from which the spec stages, see ``sources_of``.
     ``unkept`` has the kinds of objects for which nothing can be done here, and why.
     """
 
@@ -60,6 +61,7 @@ class HostFacts:
     datasets: tuple[DatasetLook, ...]
     boot: BootLook
     leftovers: Leftovers
+    sources: frozenset[str]
     unkept: Mapping[Kind, HostprepError] = field(default_factory=dict)
 
 
@@ -76,6 +78,7 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
     looker = Looker(sizes, options.reserve_bytes, observer, passing_then(volumes))
     datasets = look_at_datasets(spec.datasets, looker)
     away = frozenset(look.spec.name for look in datasets if look.away)
+    sources = frozenset(sources_of(datasets))
     return HostFacts(
         packages=look_at_packages(spec.packages),
         volumes=volumes,
@@ -84,9 +87,10 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
         leftovers=look_for_leftovers(
             {look.target for look in datasets},
             sizes.keys(),
-            sources_of(datasets),
+            sources,
             prune=options.prune,
         ),
+        sources=sources,
         # Other users look at what root would do, whose records are kept elsewhere.
         unkept=unkept_kinds() if os.geteuid() == 0 else {},
     )
@@ -139,7 +143,7 @@ def _plan_memory(
     volumes = plan_volumes(
         facts.volumes, needs, reserve_bytes=reserve, leftovers=inside, prune=options.prune
     )
-    needed = {look.spec.path for look in facts.volumes} | sources_of(facts.datasets)
+    needed = {look.spec.path for look in facts.volumes} | facts.sources
     going = going_volumes(facts.leftovers, needed)
     if not going or not any(each.refusal for each in volumes):
         return frozenset(), volumes

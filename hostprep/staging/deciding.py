@@ -48,6 +48,7 @@ from hostprep.staging.target.place import (
     unmounted_refusal,
 )
 from hostprep.staging.target.private import TREE, journals_in, open_resumable
+from hostprep.staging.target.strangers import exchanged_refusal
 from hostprep.system.following import followed
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import gather
@@ -124,8 +125,9 @@ def decide(
         seconds=seconds,
         refusal=refusal,
     )
-    if files.opens is not None and not plan.nothing_to_do:
-        raise files.opens
+    exchanged = exchanged_refusal(previous, published_fd)
+    if not plan.nothing_to_do and (forbidden := exchanged or files.opens):
+        raise forbidden
     return plan
 
 

@@ -53,6 +53,7 @@ from hostprep.staging.source.opening import patience_for
 from hostprep.staging.target.place import check_in_volume, keeps_numbers, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
+from hostprep.staging.target.strangers import exchanged_refusal, identity_of
 from hostprep.staging.tasks import Copied
 from hostprep.staging.untouched import came_to_nothing, left_as_it_is, put_readers_right
 from hostprep.system.own_files import remove_unwritten
@@ -102,6 +103,8 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
             stack.callback(os.close, published_fd)
         elif plan.published:
             raise gone(request)
+        if refusal := exchanged_refusal(plan.previous, published_fd):  # since the plan was made
+            raise refusal
         mount = mount_below(request.parent)
         private, spelling = begin(plan, parent_fd, mount, first=published_fd is None)
         stack.callback(private.close)
@@ -187,7 +190,10 @@ class _Work:
         total = digest.add(self.plan.files.digest_sum, copied.digest_sum)
         total = digest.add(total, directory_digest(self.plan.scan.directories))
         text = digest.to_hex(total)
-        return record_of(self.plan, copied, text, self.mount, partial=partial)
+        record = record_of(self.plan, copied, text, self.mount, partial=partial)
+        directory_fd = self.private.tree_fd if self.published_fd is None else self.published_fd
+        identity = identity_of(directory_fd, self.mount)
+        return dataclasses.replace(record, target_identity=identity)
 
     def _publish(
         self, copied: Copied, lines: list[bytes], record: Record, manifest: ManifestIndex

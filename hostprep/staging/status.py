@@ -38,7 +38,7 @@ from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.apart import check_not_source
 from hostprep.staging.target.logout import may_be_cleared
 from hostprep.staging.target.place import KeyAway, check_bare, check_in_sight, open_parent
-from hostprep.staging.target.strangers import may_be_elsewhere
+from hostprep.staging.target.strangers import exchanged_refusal, may_be_elsewhere
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.locks import is_locked
 from hostprep.units import format_count
@@ -321,8 +321,9 @@ def _compare(record: Record) -> dict[str, Any]:
             private_fd=None,
             lookers=target_lookers(locate(record.target).storage_class),
         )
-        if plan.opens is not None and not plan.nothing_to_do:
-            raise plan.opens
+        exchanged = exchanged_refusal(record, published_fd)
+        if not plan.nothing_to_do and (forbidden := exchanged or plan.opens):
+            raise forbidden
         source, copy = who_changed(plan, manifest)
         damaged = damage(record, manifest, plan.strangers)
     # What failed when it was staged would be tried again, but does not make it stale.

@@ -29,7 +29,7 @@ from hostprep.staging.target.place import (
     read_only_refusal,
 )
 from hostprep.staging.target.private import is_there
-from hostprep.staging.target.strangers import may_be_elsewhere
+from hostprep.staging.target.strangers import exchanged_refusal, may_be_elsewhere
 from hostprep.system.following import followed
 from hostprep.units import format_count
 from hostprep.volumes.facts import check_in_reach, check_in_sight, gather
@@ -216,6 +216,8 @@ def _look(parent_fd: int, record: Record, observer: Observer, *, fstab: bool) ->
         # Before the first publication nothing with its name is ours.
         if published_fd is None or record.phase == "copying":
             return UnstagePlan(record, fstab, in_its_place=published_fd is not None)
+        if refusal := exchanged_refusal(record, published_fd):
+            raise refusal
         files, foreign = compare(record, published_fd, observer)
         # An empty directory, if a removal was interrupted when everything hidden was gone.
         removed = record.phase == "removing" and record.left is None and record.entries > 1

@@ -120,6 +120,7 @@ def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Rec
         needed_bytes=before.needed_bytes,
         needed_inodes=before.needed_inodes,
         failure=before.failure,
+        target_identity=before.target_identity,
     )
     # The record of an interrupted run has another phase.
     return same == before and _missing(record) == _missing(before)

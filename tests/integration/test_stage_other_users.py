@@ -16,6 +16,7 @@ from hostprep.staging import stage
 from hostprep.staging.unstage_plan import find_record
 from tests.kit.compare import differences
 from tests.kit.converging import plan, write_spec
+from tests.kit.folding import folding_fs
 from tests.kit.stagecraft import NOBODY, hostprep, mount, only_dataset, rewrite, snapshot
 
 _COLLEAGUE = 54321
@@ -172,6 +173,43 @@ def test_what_others_keep_to_themselves_is_not_given_away(
     (closed / "key").rename(target / "key")
     hostprep("stage", source, "--to", target)
     assert differences(source, target / "data", owners=True) == []
+
+
+@pytest.mark.parametrize("place", ["class-0", ""])
+def test_nor_is_what_a_closed_folder_keeps_from_others_further_down(
+    place: str, source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    closed = target / "data" / place
+    closed.rename(target / "moved")
+    closed.mkdir(mode=0o700)
+    key = target / "data/class-0/images/key"
+    key.parent.mkdir(mode=0o755, parents=True)
+    key.write_bytes(b"root's")
+    before = snapshot(target)
+    error = hostprep("stage", source, "--to", target, expect=5)["error"]
+    words = "is closed to others, was not staged so, and holds what hostprep did not stage"
+    assert f"{place or 'the data set'} on the target {words}" in error["message"]
+    assert "(class-0/images/key), which would be open to them" in error["message"]
+    assert snapshot(target) == before
+
+    key.rename(target / "key")
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_what_others_add_on_a_file_system_without_owners_stops_no_update(
+    source: Path, safe_dir: Path
+) -> None:
+    """All of FAT, or of a share, has the owner and mode that its mount says."""
+    made_up = {"uid": "1000", "gid": "1000", "umask": "077"}
+    with folding_fs(safe_dir / "root", safe_dir / "mount", "plain", **made_up) as target:
+        hostprep("stage", source, "--to", target)
+        (target / "data/class-0/added").write_bytes(b"somebody's")
+        assert (target / "data/class-0").stat().st_mode & 0o777 == 0o700
+        rewrite(source / "class-1/images/000.bin", b"new")
+        hostprep("stage", source, "--to", target)
+        assert (target / "data/class-1/images/000.bin").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("place", ["class-0/images", ""])

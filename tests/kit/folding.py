@@ -3,7 +3,7 @@
 ``case`` takes ``A.jpg`` for ``a.jpg`` and keeps the spelling that was first; ``unicode`` takes
 composed and decomposed letters for the same and keeps them decomposed; ``dots`` drops dots and
 spaces at the end; ``short`` holds no name of over 143 bytes (eCryptfs), ``strict`` none with
-``:`` (NTFS) and no symlink.
+``:`` (NTFS) and no symlink; ``plain`` keeps all.
 """
 
 from __future__ import annotations
@@ -72,11 +72,14 @@ class Folding(ReadWrite):
 
 
 @contextmanager
-def folding_fs(root: Path, point: Path, kind: str) -> Iterator[Path]:
-    """Show ``root`` at ``point``, which are made, for as long as the block lasts."""
+def folding_fs(root: Path, point: Path, kind: str, **options: str) -> Iterator[Path]:
+    """Show ``root`` at ``point``, which are made, for as long as the block lasts.
+
+    ``options`` are libfuse's: with ``umask`` and ``uid`` it makes modes and owners up, as for FAT.
+    """
     for folder in (root, point):
         folder.mkdir(exist_ok=True)
-    config = {"root": str(root), "kind": kind}
+    config = {"root": str(root), "kind": kind, "options": options}
     with serving.served("tests.kit.folding", config, point, grace_seconds=0.5):
         yield point
 
@@ -89,6 +92,7 @@ def _make(config: serving.Config) -> tuple[Any, dict[str, Any]]:
         "attr_timeout": 0,
         "negative_timeout": 0,
         **many_threads(128),
+        **config["options"],
     }
     return Folding(config["root"], config["kind"]), options
 

@@ -44,20 +44,28 @@ def opening_refusal(
 
     Whoever may write around it may have moved it to the place of a directory of the data set, whose
     mode and owner it would then get. A directory that is as it was staged was not moved there. No
-    owner is set if the target makes owners up, or root has nobody to give it to.
+    owner is set if the target makes owners up, or root has nobody to give it to. A closed directory
+    also keeps others from what is further down in it.
     """
     chowns = knows_other_users()
     strange: dict[str, str] = {}
     for path in plan.strangers:
         strange.setdefault(path.rstrip("/").rpartition("/")[0], path)
+    owners = bool(strange) and keeps_numbers(mount_of(published_fd, read_mounts()))
+    holding = frozenset(strange)  # and the others are around those
+    for directory, path in tuple(strange.items()):
+        for around in (*above(directory), ""):
+            strange.setdefault(around, path)
     for directory, path in strange.items():
         wanted, found = scan.directories.get(directory), published.stat(directory)
-        if wanted is None or found is None or _as_staged(recorded.get(directory), found):
+        if wanted is None or found is None:
+            continue
+        if _as_staged(recorded.get(directory), found, owners=owners):
             continue
         given = _given(wanted, found, chowns=chowns)
         if given & 0o055:
             words, then = "is closed to others, was not staged so,", "which would be open to them"
-        elif given & 0o022 and keeps_numbers(mount_of(published_fd, read_mounts())):
+        elif given & 0o022 and directory in holding and owners:
             words = "was not staged with the owner and mode that it has,"
             then = "which others could remove once it has those of the source"
         else:
@@ -70,10 +78,15 @@ def opening_refusal(
     return None
 
 
-def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
-    if recorded is None or (recorded.uid, recorded.gid) != (found.uid, found.gid):
+def _as_staged(recorded: Recorded | None, found: Entry, *, owners: bool) -> bool:
+    """Whether a directory has the owner and mode that it was staged with; has the target owners?"""
+    if recorded is None:
         return False
     mode = stat.S_IMODE(found.mode)
+    if not owners and f"{mode:o}" == recorded.content:
+        return True  # the target makes up both
+    if (recorded.uid, recorded.gid) != (found.uid, found.gid):
+        return False
     return mode == recorded.mode or f"{mode:o}" == (recorded.content or "0")
 
 

@@ -20,6 +20,7 @@ from hostprep.staging.record.manifest import (
 )
 from hostprep.staging.record.records import Record, folder
 from hostprep.staging.target.owned import GONE, private_name
+from hostprep.staging.target.strangers import exchanged_refusal
 from hostprep.staging.tree import entry_at
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import flush_file_system
@@ -102,6 +103,7 @@ def cut_short_refusal(
 def hide(parent_fd: int, private_fd: int, record: Record) -> None:
     """Move the published data set into its private directory, out of everybody's sight."""
     with closing_fd(os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as published_fd:
+        _check_is_it(record, published_fd)
         mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
         # Moving a directory requires write permission on it.
         os.fchmod(published_fd, mode | 0o700)
@@ -144,6 +146,8 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
     count = Count(observer)
     pending = [""]
     try:
+        if name == record.name:
+            _check_is_it(record, root_fd)
         with DirCache(root_fd) as tree:
             while pending:
                 directory = pending.pop()
@@ -177,6 +181,12 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
             flush_file_system(parent_fd)
         write_manifest(folder(record.name, record.target), around, durable=durable)
     return tuple(left)
+
+
+def _check_is_it(record: Record, directory_fd: int) -> None:
+    """Raise ``Refused`` if the copies were exchanged since they were compared."""
+    if refusal := exchanged_refusal(record, directory_fd):
+        raise refusal
 
 
 def _looked_at(

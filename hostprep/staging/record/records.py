@@ -50,6 +50,8 @@ class Record:
     staged without verification. ``target_mount`` is the mount point of the target's file system,
     and ``target_place`` which file system that is and the path of the copies in it; both are None
     in records of versions that did not have them, the latter also in a volume and if it is unknown.
+    ``target_identity`` tells the published directory from others that were put in its place, see
+    ``strangers.identity_of``; None if nothing does, and in records of earlier versions.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Record:
     skipped: tuple[Skipped, ...] = ()
     target_mount: str | None = None
     target_place: str | None = None
+    target_identity: str | None = None
     left: int | None = None
     submounts: tuple[str, ...] = ()
     needed_bytes: int = 0

@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from dataclasses import replace
 
+from hostprep.errors import Refused
+from hostprep.host.mounts import Mount
 from hostprep.staging.record.homes import shared_home
 from hostprep.staging.record.records import Record, folder, is_shared, other_hosts
+from hostprep.staging.target.place import keeps_numbers
 from hostprep.system.accounts import trusted_users
 
 
@@ -30,6 +34,60 @@ def stranger_warning(parent: str) -> str | None:
     if st.st_mode & stat.S_IWOTH and not st.st_mode & stat.S_ISVTX:
         cure = f"after chmod +t {shlex.quote(parent)} they leave alone what is not theirs"
         return f"everybody can write to {parent}, and so {exchange}; {cure}"
+    return None
+
+
+def identity_of(directory_fd: int, mount: Mount | None) -> str | None:
+    """Return what tells an open directory on ``mount`` from all others; None if nothing does.
+
+    That is the identity of its file system by statfs(2), which the new one of a tmpfs after a
+    reboot does not share, and the directory's number there.
+    """
+    file_system = os.fstatvfs(directory_fd).f_fsid
+    if not file_system or not keeps_numbers(mount):
+        return None
+    return f"{file_system:x} {os.fstat(directory_fd).st_ino}"
+
+
+def exchanged_refusal(record: Record | None, directory_fd: int | None) -> Refused | None:
+    """Refuse to let root change an open directory that others may have put in the copies' place.
+
+    Whoever may rename in a folder above could otherwise have root replace, and remove, what it has
+    in another directory there. If nobody may, or the file system is another one, as after a move to
+    a new disk, the directory is taken for a copy of the one that was staged.
+    """
+    if os.geteuid() != 0 or record is None or directory_fd is None:
+        return None
+    if record.phase == "copying" or record.target_identity is None:
+        return None  # before the first publication nothing is in its place
+    file_system, _, number = record.target_identity.partition(" ")
+    if file_system != f"{os.fstatvfs(directory_fd).f_fsid:x}":
+        return None
+    if number == str(os.fstat(directory_fd).st_ino):
+        return None
+    where = _others_above(record.target)
+    if where is None:
+        return None
+    return Refused(
+        f"{record.target} is not the directory that was staged there: others, who may rename things"
+        f" in {where}, may have put it in its place; nothing was changed.",
+        "look at whose it is, move it away and run the same command again; do so too if it is the"
+        " copy itself, restored from a backup",
+    )
+
+
+def _others_above(path: str) -> str | None:
+    """Return a directory above ``path`` in which others can rename what is root's, if any."""
+    # Imported late: only root needs it, and only if something is in the place of the copies.
+    from hostprep.volumes.paths import look
+
+    trusted = trusted_users()
+    for folder_above in look(path).parents:
+        ours = folder_above.uid in trusted
+        if ours and folder_above.mode & stat.S_ISVTX:
+            continue  # there they can only rename what is theirs
+        if (replace(folder_above, uid=0) if ours else folder_above).others_can_write:
+            return folder_above.path
     return None
 
 

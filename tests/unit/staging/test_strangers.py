@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +27,7 @@ from hostprep.staging.record.records import (
     save_record,
 )
 from hostprep.staging.target.strangers import (
+    identity_of,
     may_be_elsewhere,
     shared_records_warning,
     stranger_warning,
@@ -39,6 +41,25 @@ _MOUNTS = """
 23 21 0:41 / /dev/shm rw - tmpfs tmpfs rw
 24 21 0:42 / /projects rw - nfs4 server:/projects rw
 """
+
+
+def test_only_numbers_that_stay_identify_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, served = parse_mountinfo(_MOUNTS.format(home="/home", fstype="fuse.sshfs").encode())[:2]
+    descriptors = [os.open(path, os.O_RDONLY) for path in (tmp_path, tmp_path.parent)]
+    monkeypatch.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_fsid=2**63))
+    try:
+        found = [identity_of(each, disk) for each in descriptors]
+        assert found == [identity_of(each, disk) for each in descriptors]
+        assert None not in found and len(set(found)) == 2
+        assert identity_of(descriptors[0], served) is None
+        assert identity_of(descriptors[0], None) is None
+        monkeypatch.setattr(os, "fstatvfs", lambda fd: SimpleNamespace(f_fsid=0))
+        assert identity_of(descriptors[0], disk) is None
+    finally:
+        for each in descriptors:
+            os.close(each)
 
 
 def test_a_target_directory_of_another_user_is_warned_of(

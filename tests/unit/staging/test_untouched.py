@@ -37,6 +37,7 @@ BEFORE = Record(
     [
         (True, {}),
         (True, {"record": {"skipped": BEFORE.skipped[::-1], "staged_at": 2.0, "boot_id": "b"}}),
+        (True, {"record": {"target_identity": "1 2"}}),  # that an earlier version did not keep
         (True, {"record": {"skipped": (Skipped("x", "another reason", True), BEFORE.skipped[1])}}),
         (False, {"record": {"skipped": (Skipped("x", "a fifo"), BEFORE.skipped[1])}}),
         (False, {"record": {"skipped": BEFORE.skipped[:1]}}),
