@@ -350,7 +350,8 @@ def test_a_count_of_what_was_left_out_that_is_damaged_is_told_as_damage(times: o
         ),
         ("the hard link to a/b failed: No such file", ""),
         (f"{GONE} (its hard link a/b)", GONE),
-        ("Permission denied (its hard link a/b)", ""),
+        ("Invalid argument (its hard link a/b)", ""),
+        ("Permission denied (its hard link a/b)", "Permission denied"),
         (NO_CHOWN, NO_CHOWN),
     ],
 )
