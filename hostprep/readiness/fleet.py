@@ -83,7 +83,8 @@ def outliers(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what is unlike the rest of the fleet; there must be at least three hosts.
 
     For values that have a better direction: those far from the median in the bad one. For the
-    hosts' classes (processor, RAM, GPUs and their driver): what differs from most of the hosts.
+    hosts' classes (processor, RAM, GPUs and their driver), whether they have a spec, and their
+    version of hostprep: what differs from most of the hosts.
     """
     if len(reports) < _LEAST_HOSTS:
         return []
@@ -124,8 +125,8 @@ def _values(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _classes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
-    classes = [{**report["host_class"], "gpu_driver": _gpu_driver(report)} for report in reports]
-    for name in (*CLASS_FIELDS, "gpu_driver"):
+    classes = [{**report["host_class"], **_beside(report)} for report in reports]
+    for name in (*CLASS_FIELDS, "gpu_driver", "spec", "hostprep"):
         values = [_plain(each.get(name)) for each in classes]
         usual, many = Counter(values).most_common(1)[0]
         if many <= len(reports) / 2:
@@ -144,6 +145,19 @@ def _classes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     }
                 )
     return found
+
+
+def _beside(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what else hosts have in common that are set up alike.
+
+    A host without a spec passes, because nothing is wanted of it: a run that should have written
+    one may have failed, or left it out.
+    """
+    return {
+        "gpu_driver": _gpu_driver(report),
+        "spec": "none" if report.get("spec") is None else "one",
+        "hostprep": report.get("version"),
+    }
 
 
 def _host(outcome: HostReport, unix_seconds: float) -> dict[str, Any]:

@@ -291,6 +291,23 @@ def test_a_host_of_another_class_is_named() -> None:
     assert outlier["fleet_text"] == "4 of 5 hosts have 512"
 
 
+def test_a_host_that_missed_the_spec_or_an_upgrade_is_named() -> None:
+    reports = measured(a=1, b=1, c=1)
+    for each in reports:
+        each["spec"] = "/etc/hostprep/hostprep.yml"
+    assert outliers(reports) == []
+    reports[0] |= {"spec": None, "version": "0.0.9"}
+    usual = reports[1]["version"]
+    assert [(each["host"], each["subject"], each["text"]) for each in outliers(reports)] == [
+        ("a", "spec", "none"),
+        ("a", "hostprep", "0.0.9"),
+    ]
+    assert [each["fleet_text"] for each in outliers(reports)] == [
+        "2 of 3 hosts have one",
+        f"2 of 3 hosts have {usual}",
+    ]
+
+
 def test_text_names_what_fails_where() -> None:
     lines = fleet_text(lab()).splitlines()
     counts = "2 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS, 1 SKIP"
