@@ -142,7 +142,8 @@ def test_a_gentle_run_is_gentle_in_all_that_it_reads(
         return real(self, kind, payload)
 
     monkeypatch.setattr(Worker, "do", logged)
-    monkeypatch.setattr("hostprep.staging.deciding.is_in_ram", lambda path: False)
+    for module in ("deciding", "comparing"):
+        monkeypatch.setattr(f"hostprep.staging.{module}.is_in_ram", lambda path: False)
     monkeypatch.setattr("hostprep.staging.plans.standing._LEAST_FILES", 0)
     both = ("scan", "standing", "check")
     first = ("scan", "copy", "check", "directories")

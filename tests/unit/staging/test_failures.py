@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.deciding import _target_read
+from hostprep.staging.comparing import target_read
 from hostprep.staging.execute import _explain
 from hostprep.staging.failures import failed
 from hostprep.staging.files.transfer import Differs
@@ -100,7 +100,7 @@ def test_of_a_run_whose_next_begins_anew_no_error_says_otherwise(
 
 
 def test_a_plan_names_the_target_that_a_failing_disk_keeps_it_from_reading() -> None:
-    with pytest.raises(HostprepError) as caught, _target_read(REQUEST):
+    with pytest.raises(HostprepError) as caught, target_read(REQUEST):
         raise OSError(errno.EIO, "Input/output error", "info.json")
     assert caught.value.message.startswith("the target /mnt/ram/data cannot be looked at: Input")
     assert caught.value.hint is not None and "dmesg" in caught.value.hint
