@@ -112,7 +112,7 @@ class Delivery:
         ``RuntimeError`` if the samples themselves raise ``StopIteration``.
         """
         if self._wary and self.came > self._most:
-            raise NotThisWay(f"it wants more than {format_count(self.came, 'batch')} to make one")
+            raise NotThisWay(f"it takes more than {format_count(self.came, 'batch')} to make one")
         wall = cpu = delay = 0.0
         if self._timed:
             wall, cpu = time.perf_counter(), time.thread_time()
@@ -123,7 +123,7 @@ class Delivery:
             if not self._goes_on():
                 raise
             raise RuntimeError(
-                "a StopIteration, which ends an epoch without a word, in a training, too"
+                "a StopIteration, which silently ends an epoch, also in a training"
             ) from error
         except RuntimeError:
             # If workers are children of a forkserver, torch never learns what ended them.

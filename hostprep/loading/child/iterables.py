@@ -47,7 +47,7 @@ def time_iterable(
         if batch_size is not None:
             return batch_size, f"as {format_count(batch_size, 'sample')}, as --batch-size says"
         rows, words = count_samples(_batch_in(opened.iterable, item))
-        return rows, f"{words}; where that is wrong, say --batch-size"
+        return rows, f"{words}; if that is wrong, give --batch-size"
 
     begin = time.perf_counter()
     items = Batches(iter(opened.iterable), opened.description, again=lambda: iter(opened.iterable))
@@ -71,7 +71,7 @@ def time_iterable(
     if len(marks) <= SLOW_BATCHES:
         raise Inconclusive(
             f"{opened.description} gave {format_count(len(marks), 'item')} in"
-            f" {marks[-1] - begin:.0f} s, too few to take a rate.",
+            f" {marks[-1] - begin:.0f} s, too few to measure a rate.",
             "give it more time (--seconds), or smaller batches",
         )
     used = processes.used_between(before, processes.usage(()))
