@@ -44,8 +44,8 @@ def test_a_quota_that_is_used_up_is_to_be_raised_before_removing(number: int) ->
             f"run `{_LATER}` when the other program is done",
         ),
         (
-            HostprepError("it broke", "mend that, and run the same command again"),
-            f"mend that, and run `{_LATER}`",
+            HostprepError("it broke", "fix that, and run the same command again"),
+            f"fix that, and run `{_LATER}`",
         ),
     ],
 )
