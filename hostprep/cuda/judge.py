@@ -75,7 +75,7 @@ def _not_all(trace: Trace) -> Iterator[Check]:
 
 
 def _call(trace: Trace) -> Check:
-    """Judge how soon a pinned copy's call returns, by the largest copy of the sweep."""
+    """Judge how soon the call of a copy returns, by the largest pinned copy of the sweep."""
     point = max(trace.copies, key=lambda point: point.size_bytes)
     share = point.call_seconds / point.seconds
     status = Status.PASS if share < CALL_PASS else Status.INCONCLUSIVE
@@ -133,7 +133,7 @@ def _flat(subject: str, epochs: tuple[EpochTrace, ...]) -> Check:
 def _while_busy(check: Check) -> Check:
     """Return a check that was timed beside another program's load: its failure decides nothing.
 
-    Nor does a negative control's: its times mean that the instrument is broken, or was disturbed.
+    Neither does a negative control: its times show that the test is broken, or was disturbed.
     """
     failed = check.status in (Status.FAIL, Status.ERROR) and check.measured is not None
     if not failed or not check.name.startswith(_TIMED):

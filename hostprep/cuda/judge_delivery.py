@@ -24,7 +24,7 @@ def _unseen(trace: Trace) -> Check:
 
     One or another may have no effect: because of the memory that the allocator chose, or if the
     host takes longer for a batch than its copy is late. If none has an effect, streams may not run
-    in parallel at all; then it proves nothing that no fault of the prefetcher itself was seen.
+    in parallel at all; that no fault of the prefetcher itself was seen then proves nothing.
     """
     tried = len(trace.controls)
     return Check(

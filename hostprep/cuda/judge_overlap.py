@@ -23,7 +23,7 @@ _REMEDY_OVERLAP = (
 
 
 def phi(copy_seconds: float, compute_seconds: float, both_seconds: float) -> float:
-    """Return the share of the shorter one of copy and compute that the other one hid.
+    """Return which share of the shorter of copy and compute was hidden by the longer one.
 
     1 is perfect overlap, 0 none; noise may push it slightly beyond either end.
     """
@@ -108,8 +108,8 @@ def _same_stream(subject: str, trace: OverlapTrace | None) -> Check:
         words = "the negative control is missing"
         return Check(name, subject, Status.ERROR, words, threshold=threshold, remedy=RUN_AGAIN)
     value = phi_of(trace)
-    # Otherwise the times of the parts are too short, or those of both too long: either way the
-    # other phis are too low, and would fail.
+    # Otherwise the times of the parts are too short, or those of both together too long. In either
+    # case the other phis are too low, and would fail.
     holds = abs(value) < PHI_SAME_STREAM
     return Check(
         name,

@@ -17,7 +17,7 @@ from hostprep.loading.child.batches import fingerprint, measure_batch
 from hostprep.units import GIB, format_count
 
 _OPENING_BATCHES = 2  # per worker: they tell whether it gives the same as another one
-# A loader that wants more for its first batch may want them all, of an order without end.
+# A loader that takes more for its first batch may want to take all, and the order is endless.
 _MOST_FOR_ONE = 64
 _MOST_BYTES_FOR_ONE = GIB
 

@@ -93,10 +93,10 @@ def time_iterable(
 def window_of(marks: Sequence[float], ends: Sequence[int], seconds: float) -> Window:
     """Return which of the items that came at ``marks`` count; those at ``ends`` ended an epoch.
 
-    What was made ahead while it started is not part of the rate, nor is the time it needs to tune
-    itself. And what shuffles whole samples gives its buffer at once at the end of an epoch, after a
-    long wait before its first item: of such only whole epochs, each with its beginning, give the
-    rate.
+    Items that were made ahead while it started are not part of the rate, nor is the time in which
+    it tunes itself. An iterable that shuffles through a buffer fills that before its first item,
+    and empties it all at once at the end of an epoch: only whole epochs, each with its beginning,
+    show the rate of such an iterable.
     """
     last = len(marks) - 1
     if len(ends) > 1:

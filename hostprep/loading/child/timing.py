@@ -74,7 +74,7 @@ def time_loader(
     # In torch's batches: a class of the user's own may make fewer or more batches from them.
     made = round(timed * (started.given - given_before) / (batches.came - discarded))
     samples = built.samples(given_before, given_before + made, delivery.sizes)
-    # Before anything else is read: reading a process's memory takes as long as many a batch.
+    # Before anything else is read: reading a process's memory takes as long as some batches do.
     spent = {} if clocked.meter is None else clocked.meter.each(samples)
     rate = samples / seconds
     rounds = made // max(1, job.workers)
