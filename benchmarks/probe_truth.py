@@ -1,9 +1,9 @@
-"""Hold ``hostprep probe`` against the truth: fio run by hand, rigs that count, limits, epochs.
+"""Compare ``hostprep probe`` with the truth: fio run by hand, rigs that count, limits, epochs.
 
     python -m benchmarks.probe_truth [--rounds 3] [--where DIR]
 
-As root, in a private mount namespace, in about twelve minutes. Writes README-probe.md here; the
-exit status is 1 where a figure misses its margin.
+Needs root, works in a private mount namespace, and takes about twelve minutes. Writes
+README-probe.md here; the exit status is 1 if a figure is outside its margin.
 """
 
 from __future__ import annotations
@@ -268,7 +268,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--where", type=Path, default=Path("/var/tmp"))
-    parser.add_argument("--only", help="one section by a part of its title; the others are kept")
+    parser.add_argument(
+        "--only", help="run only the section whose title contains this; the other sections are kept"
+    )
     options = parser.parse_args()
     os.environ["HOSTPREP_STATE_DIR"] = tempfile.mkdtemp(prefix="hostprep-bench-")
     loops.private_mounts()

@@ -1,8 +1,9 @@
-"""``make bench``: the whole command ``hostprep stage`` against the whole commands of its peers.
+"""``make bench``: the whole command ``hostprep stage`` compared with whole commands of its peers.
 
-The same data in the same run, in turn, medians; every target is a fresh tmpfs. Needs root, and
-works in a mount namespace of its own. Results are kept in ``results.json``, by scenario and
-machine, and ``README.md`` and a table in the project's own are written from them.
+All copy the same data in the same run, taking turns; the results are medians, and every target is a
+fresh tmpfs. Needs root, and works in a mount namespace of its own. Results are kept in
+``results.json``, by scenario and machine; ``README.md`` here and a table in the project's README
+are written from them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Scenario:
 def main() -> int:
     """Run the scenarios that were asked for and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stage", description=__doc__)
-    parser.add_argument("--only", action="append", help="a scenario by name; may be repeated")
+    parser.add_argument("--only", action="append", help="run only this scenario; may be repeated")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--work", type=Path, default=Path("/var/tmp/hostprep-bench"))
     parser.add_argument("--keep", action="store_true", help="keep the data sets")

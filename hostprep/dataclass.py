@@ -32,7 +32,7 @@ else:
             cls.__doc__ = cls.__doc__ or cls.__name__
             cls = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=True)
             if not all(item.init for item in fields(cls)):
-                raise TypeError(f"{cls.__qualname__} has a field that is no parameter")
+                raise TypeError(f"{cls.__qualname__} has a field that is not a parameter")
             for name, method in methods.items():
                 setattr(cls, name, method)
             return cls

@@ -66,7 +66,7 @@ _PATH_HINTS = {
     errno.ENAMETOOLONG: "no path may be that long: is it the one that is meant?",
 }
 # For errors about which nothing more specific is known.
-MEND_HINT = "mend that (dmesg may say more), and run the same command again"
+MEND_HINT = "fix that (dmesg may say more), and run the same command again"
 # For something that root itself may not do; the user who runs the program may have that right.
 ROOT_KEPT_OUT = (
     "root may be kept out by a server (NFS: root_squash), or by a mount of a user's own (sshfs"

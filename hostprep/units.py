@@ -141,5 +141,9 @@ def format_count(number: int, noun: str = "") -> str:
         return f"{number:,}"
     if number != 1:
         consonant_y = noun.endswith("y") and noun[-2] not in "aeiou"
-        noun = f"{noun[:-1]}ies" if consonant_y else f"{noun}{'es' if noun.endswith('ch') else 's'}"
+        noun = (
+            f"{noun[:-1]}ies"
+            if consonant_y
+            else f"{noun}{'es' if noun.endswith(('ch', 'ss')) else 's'}"
+        )
     return f"{number:,} {noun}"

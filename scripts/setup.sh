@@ -15,7 +15,7 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 updated=
 apt_install() { # PACKAGE REASON
   if ! command -v apt-get >/dev/null; then
-    say "$1 is missing ($2), and this is no Debian: install it by your package manager."
+    say "$1 is missing ($2), and this is not a Debian: install it with your package manager."
     return 1
   fi
   if [ "$(id -u)" -ne 0 ]; then

@@ -1,13 +1,14 @@
 """``CudaPrefetcher`` beside what people use today, on a real GPU.
 
     python -m benchmarks.prefetchers                the current device, within about a minute
-    python -m benchmarks.prefetchers --seconds 30   fewer batches, and what there is time for
+    python -m benchmarks.prefetchers --seconds 30   fewer batches, and only the parts that fit in
     python -m benchmarks.prefetchers --out DIR      results and page there, not beside this file
 
-The rate of a loop like a training, in turn with its peers; wrong values where a missing order
-shows; reserved memory over epochs; and what each does with an odd epoch. Needs CUDA, torch and no
-more of what hostprep depends on. Results are kept in ``results.json``, by device and
-torch, after each part, and ``README.md`` is written from them alone.
+Measures the rate of a loop that resembles a training, taking turns with its peers; counts wrong
+values in cases that show missing synchronisation; measures reserved memory over epochs; and tries
+what each does with unusual epochs. Needs CUDA and torch, but nothing else that hostprep depends on.
+Results are kept in ``results.json``, by device and version of torch, after each part; ``README.md``
+is written from them alone.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def main(args: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=float, default=60, help="when to be done, about")
-    parser.add_argument("--out", type=Path, default=HERE, help="where to write")
+    parser.add_argument("--seconds", type=float, default=60, help="about how long it may take")
+    parser.add_argument(
+        "--out", type=Path, default=HERE, help="the folder to write results and page to"
+    )
     options = parser.parse_args(args)
     until = time.monotonic() + options.seconds
     reason = why_no_cuda()

@@ -1,26 +1,25 @@
-"""Regret of ``hostprep recommend``, and of the rules that frameworks have, against a full sweep.
+"""What ``hostprep recommend``, and frameworks' rules, lose compared with the best of a full sweep.
 
     python -m benchmarks.recommend              all workloads
     python -m benchmarks.recommend --only far   one of them; the others' results are kept
-    python -m benchmarks.recommend --again      recommend anew, against the sweeps as kept
-    python -m benchmarks.recommend --render     write the page anew from what is kept
+    python -m benchmarks.recommend --again      recommend anew, and compare with the kept sweeps
+    python -m benchmarks.recommend --render     write the page anew from the kept results
 
-For each workload: the recommendation, by the command line and with its defaults; then real
-DataLoaders with 0, 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 workers, what the rules say, and what was
-recommended, each in a fresh process, by a timing loop that shares no code with hostprep. The sweep
-is gone through twice, in opposite orders; then the three best of it and what was recommended five
-times more, in turn, since the best of a dozen noisy figures owes its place to the noise as well.
-Each measurement waits for the machine to be quiet, ten seconds at most, and is taken again, twice
-at most, where other programs got into it nevertheless.
+For each workload, this asks for the recommendation, with the command line and its defaults. Then
+it times real DataLoaders with 0, 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 workers, with the numbers that
+the rules give, and with the recommended one, each in a fresh process, by a timing loop that shares
+no code with hostprep. It goes through the sweep twice, in opposite orders. Then it times the three
+best and the recommended number five times more, taking turns, because the best of a dozen noisy
+figures owes its place partly to the noise. Each measurement waits up to ten seconds for the machine
+to be quiet, and is repeated, twice at most, if other programs disturbed it nevertheless.
 
-Of a GPU nothing is used: CUDA_VISIBLE_DEVICES hides it from all that is measured. Where hostprep
-knows what a GPU takes, it recommends the workers that are enough for that and no more, and that
-rate would be its own measurement: a sweep without a GPU could not contradict it. Hidden, the best
-rate of the sweep is what is aimed at on every machine. Processors and memory stay as they are.
+No GPU is used: CUDA_VISIBLE_DEVICES hides it from all that is measured. If hostprep knew the rate
+of a GPU, it would recommend only as many workers as suffice for that rate, which it would have
+measured itself: a sweep without a GPU could not contradict it. With the GPU hidden, the aim is the
+best rate of the sweep on every machine. Processors and memory stay as they are.
 
-Where there is little time, the options shorten it; what was shortened is kept with the results and
-stands in the page. Writes ``results.json``, by workload and machine, and from it
-``README.md``.
+If there is little time, options shorten the run; what was shortened is kept with the results and
+shown on the page. Writes ``results.json``, by workload and machine, and ``README.md`` from it.
 """
 
 from __future__ import annotations

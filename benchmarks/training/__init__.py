@@ -1,1 +1,1 @@
-"""What the GPU does during a training as people find it, and with hostprep's advice."""
+"""How busy a GPU is during a training, with the usual settings and with hostprep's advice."""

@@ -1,14 +1,14 @@
-"""What a GPU does during a training, as people find it and with what hostprep says.
+"""How busy a GPU is during a training, with the usual settings and with those of hostprep.
 
     python -m benchmarks.training                   on the current GPU, about two minutes, as root
     python -m benchmarks.training --rounds 1        shorter
     python -m benchmarks.training --out DIR         results and page there, not beside this file
 
-ResNet-18 in bfloat16 on JPEG files that lie cold on a disk. In turn: torch's defaults; workers by
-common rules; the data staged; and what three commands of hostprep give together, `stage`,
-`recommend --loader` and the prefetcher that `verify` proves. Needs CUDA, root (the page cache is
-dropped) and Pillow. Results are kept in ``results.json``, by device, and ``README.md`` is written
-from them alone.
+Trains a ResNet-18 in bfloat16 on JPEG files that are on a disk and not in the page cache. The
+settings take turns: torch's defaults; workers by common rules; the data staged; and what hostprep
+gives in all: `stage`, `recommend --loader` and the prefetcher that `verify` tests. Needs CUDA, root
+(the page cache is dropped) and Pillow. Results are kept in ``results.json``, by device, and
+``README.md`` is written from them alone.
 """
 
 from __future__ import annotations
@@ -66,10 +66,14 @@ def main(args: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="of each pass, about")
+    parser.add_argument("--seconds", type=float, default=5, help="about how long each pass takes")
     parser.add_argument("--files", type=int, default=FILES)
-    parser.add_argument("--out", type=Path, default=HERE, help="where to write")
-    parser.add_argument("--work", type=Path, default=Path("/var/tmp"), help="on a disk")
+    parser.add_argument(
+        "--out", type=Path, default=HERE, help="the folder to write results and page to"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("/var/tmp"), help="a folder on a disk, for the data"
+    )
     options = parser.parse_args(args)
     reason = why_no_cuda()
     if reason is not None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-_HEAD = """# A GPU during a training, as people find it and with what hostprep says
+_HEAD = """# A GPU during a training, with the usual settings and with those of hostprep
 
 Written by `python -m benchmarks.training`, never by hand; all single figures are in
 `results.json`. ResNet-18 in bfloat16 by SGD on JPEG files of 256 x 256 (a random crop, resized by
-Pillow, mirrored or not), which lie cold on a disk before each pass, or staged in RAM. In turn;
-medians of the rounds. The ideal is the same step on a batch that is on the GPU already. Utilisation
-is NVML's, which `nvidia-smi` shows: the share of time in which some kernel ran, so that 100 % may
-still be slow; the lowest tenth is what a tenth of the looks did not exceed. The first batch, with
-the start of the workers, is not in the rate: an epoch has it once. Where a disk answers faster than
-the processors decode, staging adds little to a rate, and that shows here.
+Pillow, mirrored or not), which before each pass are on a disk and not in the page cache, or staged
+in RAM. The settings take turns; figures are medians of the rounds. The ideal is the same step on a
+batch that is on the GPU already. Utilisation is NVML's, which `nvidia-smi` shows: the share of time
+in which some kernel ran, so that 100 % may still be slow; the lowest tenth is what a tenth of the
+looks did not exceed. The first batch, with the start of the workers, is not in the rate: an epoch
+has it once. If a disk answers faster than the processors decode, staging adds little to a rate, and
+that shows here.
 """
 
 

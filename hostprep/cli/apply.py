@@ -81,10 +81,10 @@ def apply(
         if not yes and (as_json or not sys.stdin.isatty()):
             raise UsageError(
                 "there is nobody to ask here; nothing was changed.",
-                "give --yes, or --dry-run to look",
+                "--yes goes ahead without asking; --dry-run only shows the plan",
             )
         if not yes and not _is_agreed_to():
-            raise HostprepError("the plan was not agreed to; nothing was changed.")
+            raise HostprepError("the plan was declined; nothing was changed.")
         applied = apply_plan(plan, look, reporter)
     _conclude(applied, as_json=as_json)
 
@@ -143,7 +143,7 @@ def _error(applied: Applied) -> HostprepError | None:
     # Refusals that only came up during the run are listed with the failures.
     problems = (*applied.failed, *applied.refusals)
     failed = len({(problem.kind, problem.subject) for problem in problems})
-    hint = "mend what failed and run the same command again"
+    hint = "fix what failed and run the same command again"
     if not failed:
         hint = (
             "something else changed it meanwhile, such as another `hostprep apply` or a program"

@@ -94,7 +94,7 @@ def check(
     from hostprep.readiness.report import class_fields, make_report
 
     if quick and full:
-        raise UsageError("--quick and --full are two levels.", "say one of them")
+        raise UsageError("--quick and --full exclude each other.", "give one of them")
     level = Level.FULL if full else Level.QUICK
     output = None if output == "-" else output
     wanted = _form(form, as_json=as_json, output=output)
@@ -112,7 +112,7 @@ def check(
             )
         if wanted is Format.NAGIOS:
             raise UsageError(
-                "--format nagios is of one host.",
+                "--format nagios reports on one host.",
                 "let the monitoring run it on each host by itself",
             )
         fleet = check_fleet(inventory, _arguments(level, only=only, skip=skip), limit)

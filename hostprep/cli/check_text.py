@@ -19,8 +19,8 @@ from hostprep.units import format_seconds
 _COLOURS = {"PASS": "32", "WARN": "33", "FAIL": "1;31", "UNKNOWN": "35", "SKIP": "2"}
 _INDENT = " " * 4
 _FOR_ROOT = (
-    "# what changes the host is for a shell of root's (sudo -i); ulimit and taskset are for the one"
-    " that starts the training"
+    "# commands that change the host need a root shell (sudo -i); ulimit and taskset belong in the"
+    " shell that starts the training"
 )
 
 
@@ -39,7 +39,7 @@ def report_text(report: dict[str, Any], *, colours: bool) -> str:
         lines += ["", *_baseline(report["baseline"])]
     counts = tally(report["counts"])
     if report["verdict"] == "SKIP":
-        counts = f"{counts}; nothing was checked, and this is no pass".removeprefix("; ")
+        counts = f"{counts}; nothing was checked, which is not a pass".removeprefix("; ")
     lines += [
         *([""] if cured or report["baseline"] else []),
         f"{_painted(report['verdict'], report['verdict'], colours)}: {counts};"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _SEVERITIES = {
     "critical": "a run would end, or train on other data than intended",
-    "major": "its GPUs would wait",
-    "minor": "it may be hurt later",
+    "major": "a run's GPUs would wait for data",
+    "minor": "a run may suffer later",
 }
 
 

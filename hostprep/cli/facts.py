@@ -104,7 +104,7 @@ def _located(path: str) -> PathStorage:
                 said, cure = locked
                 raise HostprepError(f"{path} {said}.", cure) from None
             raise UsageError(
-                f"{path} does not exist.", "name what is there; a folder above it may do"
+                f"{path} does not exist.", "name something that exists, such as a folder above it"
             ) from None
         except OSError:
             mode = 0  # `locate` fails on it too, and reports it better
@@ -123,4 +123,4 @@ def _located(path: str) -> PathStorage:
 
 def _taken(answer: Any) -> str:
     lacking = "CAP_SYS_ADMIN" if os.geteuid() == 0 else "root"
-    return {True: "is taken", False: "is not taken", None: f"unknown without {lacking}"}[answer]
+    return {True: "supported", False: "not supported", None: f"unknown without {lacking}"}[answer]

@@ -64,8 +64,8 @@ def volume_bytes(text: str) -> int:
     size_bytes = size_in_bytes(text)
     if not size_bytes:
         raise UsageError(
-            f"{text!r} is nothing: a volume of size 0 would have no limit at all; nothing was"
-            " changed.",
+            f"{text!r} is not a size for a volume: one of size 0 would have no limit at all;"
+            " nothing was changed.",
             "give it a size, such as 30G",
         )
     return size_bytes

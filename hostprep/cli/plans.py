@@ -82,10 +82,10 @@ def volume_fields(live: LiveVolume) -> dict[str, Any]:
 
 def volume_line(live: LiveVolume) -> str:
     """Return a mounted volume as one line."""
-    size = "no limit of size"  # the kernel does not report the usage in this case
+    size = "no size limit"  # the kernel does not report the usage in this case
     if live.size_bytes:
         size = f"{format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used"
-    inodes = "no limit of inodes" if live.inodes is None else format_count(live.inodes, "inode")
+    inodes = "no inode limit" if live.inodes is None else format_count(live.inodes, "inode")
     return printable(
         f"{live.path}: {size}, {inodes}, mode {live.mode:04o}, owner {live.uid}:{live.gid},"
         f" huge={live.huge}, {','.join(live.flags)}"

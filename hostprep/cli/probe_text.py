@@ -167,7 +167,7 @@ def _small(measured: Measured, judgement: Judgement) -> str:
     cold = {run.readers: run.files_per_s for run in small.cold}
     if not in_memory and any(run.files_per_s < cold.get(run.readers, 0.0) for _, run in shown):
         lines.append(
-            "  memory gave them no faster than cold: processors bind both, or had more to do then"
+            "  from memory they came no faster: the processors limit both, or were busier then"
         )
     if judgement.ratio is not None:
         lines.append(f"  small files give {judgement.ratio:.0%} of the sequential rate")
@@ -177,7 +177,8 @@ def _small(measured: Measured, judgement: Judgement) -> str:
         lines.append(f"  {format_count(small.unreadable, 'file')} could not be read")
     if small.empty:
         lines.append(
-            f"  left out, as nothing is read of them: {format_count(small.empty, 'empty file')}"
+            "  left out, because nothing is in them to be read:"
+            f" {format_count(small.empty, 'empty file')}"
         )
     return "\n".join(lines)
 
@@ -231,7 +232,7 @@ def _epoch(judgement: Judgement) -> str:
             lines.append(f"  {name:<27} {format_seconds(seconds)}")
     if epoch.hit_high and epoch.cached_seconds is None and epoch.staged_seconds is None:
         lines.append(
-            f"  {'from memory':<27} not predicted: no files of such sizes were read from there"
+            f"  {'from memory':<27} not predicted: no files of such sizes were read from memory"
         )
     lines.append(_cache_words(epoch))
     return "\n".join(lines)

@@ -147,7 +147,7 @@ def _variables(
     if wheelhouse is not None:
         if not wheelhouse.is_dir():
             raise UsageError(
-                f"{printable(str(wheelhouse))} is no folder; no host was reached.",
+                f"{printable(str(wheelhouse))} is not a folder; no host was reached.",
                 "name a folder of wheels, or leave --wheelhouse out: they are downloaded then",
             )
         variables["hostprep_install_wheelhouse"] = str(wheelhouse.absolute())

@@ -108,7 +108,7 @@ def recommend(
         )
     if gpu_rate is not None and not 0 < gpu_rate < math.inf:
         raise UsageError(
-            f"--gpu-rate {gpu_rate:g}: that is no rate of samples a second.",
+            f"--gpu-rate {gpu_rate:g}: that is not a rate of samples a second.",
             "give it a number above 0, such as 1800",
         )
     nvml = ask_nvml()

@@ -106,7 +106,7 @@ def init(
     output = "hostprep.yml" if given is None else given
     if output == "-" and as_json:
         raise UsageError(
-            "FILE - prints the file itself, which goes not with --json.",
+            "FILE - prints the file itself, which does not go with --json.",
             "leave --json out, or name a file",
         )
     draft = draft_spec()
@@ -120,7 +120,12 @@ def init(
         emit_text(draft.text.rstrip("\n"))
     else:
         path = f"./{output}" if output.startswith("-") else output  # not to look like an option
-        emit_text(printable(f"{path} is written; `hostprep plan {shlex.quote(path)}` reads it"))
+        emit_text(
+            printable(
+                f"{path} was written; `hostprep plan {shlex.quote(path)}` shows what it would"
+                " change"
+            )
+        )
 
 
 @spec_app.command("schema")
@@ -170,7 +175,7 @@ def _volume_words(volume: VolumeSpec) -> str:
 
 
 def _dataset_words(dataset: DatasetSpec) -> str:
-    at_boot = ", again after each boot" if dataset.at_boot else ""
+    at_boot = ", staged again after each boot" if dataset.at_boot else ""
     return f"{dataset.name}: {dataset.source} -> {dataset.target}{at_boot}"
 
 

@@ -206,7 +206,7 @@ def _check_options(
             "leave one of them out",
         )
     if order not in (None, *ORDERS):
-        raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
+        raise UsageError(f"{order!r} is not an order of reading.", f"accepted: {', '.join(ORDERS)}")
 
 
 def _name_of(source: str, given: str | None) -> str:

@@ -121,7 +121,7 @@ def show_stage_plan(plan: StagePlan) -> None:
     inodes = "no limit" if space.free_inodes is None else format_count(space.free_inodes)
     emit_text(
         f"  space: needs {format_bytes(space.needed_bytes)} and"
-        f" {format_count(space.needed_inodes, 'inode')}; free are {room} and {inodes}"
+        f" {format_count(space.needed_inodes, 'inode')}; free: {room} and {inodes}"
     )
     if budget is not None and (plan.volume is None or plan.volume.refusal is None):
         emit_text(_memory_left(budget, plan.volume))
@@ -266,12 +266,12 @@ def _digest(result: StageResult) -> str:
             return f"hashed in flight (when it was copied), not read back; digest {result.digest}"
         again = " and again now" if result.full_check else ""
         return f"verified (when it was copied{again}), digest {result.digest}"
-    kept = "; what was kept, when it was copied" if result.kept_files else ""
+    kept = "; kept files: when they were copied" if result.kept_files else ""
     if kept and result.full_check:
-        kept = "; what was kept, read again here and in the source"
+        kept = "; kept files: read again here and in the source"
     if result.copied_verify.value == "readback":
         if inflight:
-            kept = "; what was kept, only hashed in flight when it was copied"
+            kept = "; kept files: only hashed in flight when they were copied"
             return f"read back and compared{kept}; digest {result.digest}"
         return f"verified (read back and compared{kept}), digest {result.digest}"
     return f"hashed in flight, not read back{kept}; digest {result.digest}"

@@ -83,7 +83,7 @@ def _show_volume(volume: VolumeStatus) -> None:
     elif live is None:
         emit_text(printable(f"volume {volume.path}: not mounted"))
     else:
-        size = "no limit of size"  # the kernel does not report the usage in this case
+        size = "no size limit"  # the kernel does not report the usage in this case
         if live.size_bytes:
             size = (
                 f"{format_bytes(live.used_bytes)} of {format_bytes(live.size_bytes)} used"
@@ -133,7 +133,7 @@ def _show_dataset(dataset: DatasetStatus, comeback: Comeback | None) -> None:
     failed = sum(item.failed for item in record.skipped)
     if failed:
         # Older copies of some of them may be there, and are counted.
-        emit_text(f"  without {format_count(failed, 'entry')} of the source as it is now")
+        emit_text(f"  without the present state of {format_count(failed, 'entry')} of the source")
 
 
 def _show_comeback(comeback: Comeback) -> None:

@@ -186,7 +186,7 @@ def _tell_of(boot_service: str | None, record: Record) -> None:
         from hostprep.system.systemd import unit_dir
 
         by_mount = linked_from(unit_dir(), boot_service) - {AT_BOOT}
-        when = "at the next boot" + (", or where its source is mounted anew" if by_mount else "")
+        when = "at the next boot" + (", or when its source is mounted again" if by_mount else "")
         say(f"hostprep: {printable(record.name)} comes back {when}: {boot_service}")
         say(
             "  -> without `at_boot: true` in the spec, `hostprep apply --prune` removes that;"
@@ -211,7 +211,7 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
     _tell_of(boot_service, plan.record)
     if plan.unmount and plan.record.volume is not None:
         _tell_of_spec(plan.record.volume)
-    for line in _first("would stay, not as it was staged", plan.foreign):
+    for line in _first("would stay, added or changed since it was staged", plan.foreign):
         emit_text(line)
     if plan.in_its_place:
         emit_text(f"would stay, not staged by hostprep: {printable(plan.record.target)}")
@@ -253,7 +253,7 @@ def _conclude(
         steps += ["fstab has no line for it any more"] if result.line_removed else []
         if steps:
             emit_text(printable(f"{record.volume}: {'; '.join(steps)}"))
-    for line in _first("left alone, not as it was staged", result.foreign):
+    for line in _first("left alone, added or changed since it was staged", result.foreign):
         say(f"hostprep: {line}")
     if result.foreign:
         say(f"  -> {_left_behind(result).hint}")
@@ -295,7 +295,7 @@ def _done(plan: UnstagePlan, result: UnstageResult, *, forgotten: bool) -> str:
 def _left_behind(result: UnstageResult) -> HostprepError:
     volume = "" if result.record.volume is None else ", and the volume with it"
     error = HostprepError(
-        f"what is not as it was staged was left{volume}:"
+        f"what was added or changed since it was staged was left{volume}:"
         f" {format_count(len(result.foreign), 'entry')}.",
         "move these away and run the same command again",
     )

@@ -102,7 +102,7 @@ def _render(report: Report) -> str:
     tally = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     verdict = report.verdict.value
     if verdict == "SKIP":
-        tally += "; nothing was tested, and this is no pass"
+        tally += "; nothing was tested, which is not a pass"
     lines.append(
         f"{_in_colour(verdict, verdict, colours)}: {tally}; took {format_seconds(report.seconds)}"
     )

@@ -76,7 +76,8 @@ def _error(waited: Waited, seconds: float) -> HostprepError:
         error = HostprepError(
             f"{waited.name} is not ready after {format_seconds(seconds)}: {state.stage.value}:"
             f" {state.reason}",
-            state.hint or "give it more time by --timeout; `hostprep status` shows how far it is",
+            state.hint
+            or "give it more time with --timeout; `hostprep status` shows what is staged",
         )
         error.code = "timeout"
         return error

@@ -20,7 +20,7 @@ from hostprep.system.systemd import show_unit, systemd_runs
 # systemd's EXIT_EXEC: the program could not be started.
 _NOT_RUN = "203"
 # Whoever asks for the state has no spec, or perhaps another one than the host's.
-_NOT_WANTED = "where the spec stages it no more at boot, `hostprep apply --prune` removes it"
+_NOT_WANTED = "if the spec no longer stages it at boot, `hostprep apply --prune` removes it"
 _PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "ExecMainStatus", "Job")
 
 
@@ -146,7 +146,8 @@ def not_whole(dataset: DatasetStatus) -> BootState | None:
     """Return the state of a data set whose target is incomplete or hidden, otherwise None."""
     if dataset.state == "partial":
         failed = sum(item.failed for item in dataset.record.skipped)
-        reason = f"{failed} of the source's entries are not in it as they are now"
+        are = "is" if failed == 1 else "are"
+        reason = f"{failed} of the source's entries {are} missing from it, or not up to date"
         cure = f"{cure_of(dataset.record.skipped)}, then `hostprep stage` it again"
         return BootState(Stage.FAILED, reason, cure)
     if dataset.state == "interrupted":
@@ -203,7 +204,7 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
         return BootState(
             Stage.FAILED,
             f"{absent}, so its service was not started",
-            f"mount it, which starts it; where it does not, {again}",
+            f"mount it, which starts the service; if it does not, {again}",
         )
     if unit.get("UnitFileState", "enabled") != "enabled":
         return BootState(
@@ -220,10 +221,10 @@ def _not_loaded(unit: str, state: str) -> str:
     """Return what helps if systemd has not loaded the unit; ``state`` is its LoadState."""
     if state == "masked":  # somebody did it, and `apply` leaves that alone
         unmask = f"`systemctl unmask {shlex.quote(unit)}`, then `hostprep apply`"
-        return f"{unmask}, with --prune where the spec stages it no more at boot"
+        return f"{unmask}, with --prune if the spec no longer stages it at boot"
     if state == "not-found":
         return f"`hostprep apply` writes it anew and stages the data set; {_NOT_WANTED}"
     return (
         f"`systemd-analyze verify {shlex.quote(unit)}` says what is wrong with it or a drop-in of"
-        " it; what hostprep wrote of it, `hostprep apply` writes anew"
+        " it; `hostprep apply` writes anew what hostprep wrote of it"
     )

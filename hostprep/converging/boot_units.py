@@ -177,7 +177,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
     if have.failed:
         why = "it failed in this boot, for which systemd calls the machine degraded"
         changes.append(Change(Kind.BOOT, name, f"start {unit} again", why))
-    unchanged = Unchanged(Kind.BOOT, name, f"{unit} is there as it must be, and enabled")
+    unchanged = Unchanged(Kind.BOOT, name, f"{unit} is as it should be, and enabled")
     overruled = _overruled(name, path, have)
     kept = overruled or (() if changes else (unchanged,))
     return BootStep(
@@ -220,7 +220,7 @@ def _unlinked(linked: frozenset[str], starters: tuple[str, ...]) -> str:
         return "nothing starts it at boot"
     missing = [each for each in starters if each not in linked]
     if missing:
-        return f"{missing[0]} does not start it, should its source be mounted late"
+        return f"{missing[0]} does not start it if its source is mounted late"
     return "a mount starts it that is not its source's"
 
 
@@ -236,7 +236,7 @@ def _wanted_record(
             raise Refused(
                 f"the source {footing.source} is not there, so where it belongs is not known, and"
                 f" {dataset.name} cannot be staged at boot.",
-                "mount or mend the source, and run it again",
+                "mount or fix the source, and run it again",
             )
         source_mount, remote = earlier.source_mount, earlier.remote
     size_bytes = footing.volume_size_bytes

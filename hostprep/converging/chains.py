@@ -88,12 +88,14 @@ def _fed(look: DatasetLook, feeder: DatasetLook, looker: Looker) -> DatasetLook:
     elif feeder.problem is None and feeder.action is not None:
         look = looker.look_ahead(look, feeder)
     elif look.problem is not None and feeder.is_for_root_to_tell:
-        look = dataclasses.replace(look, problem=None, reason=f"for root to tell of, as {name} is")
+        look = dataclasses.replace(
+            look, problem=None, reason=f"only root can tell what to do, as with {name}"
+        )
     elif look.problem is not None:
-        why = "which is refused" if feeder.problem else "which is whole and does not have it"
+        why = "which is refused" if feeder.problem else "which is whole and does not hold it"
         problem = Refused(
-            f"its source {look.source} would be of the copy of {name}, {why}; nothing was changed.",
-            f"mend what is said of {name}" if feeder.problem else "correct its `source`",
+            f"its source {look.source} would be in the copy of {name}, {why}; nothing was changed.",
+            f"first fix what is said of {name}" if feeder.problem else "correct its `source`",
         )
         look = dataclasses.replace(look, problem=problem)
     return dataclasses.replace(look, feeder=feeder.target)

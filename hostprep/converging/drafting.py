@@ -30,11 +30,11 @@ from hostprep.volumes.status import volume_statuses
 
 _HEAD = """\
 # What this host must look like. `hostprep plan` shows what that would change here, and
-# `hostprep apply` makes it so; a key that is left out is left as it is.
-# `hostprep spec check` reads this file, `hostprep spec schema` describes it to your editor.
+# `hostprep apply` makes the changes; what this file does not mention stays as it is.
+# `hostprep spec check` checks this file, `hostprep spec schema` describes it to your editor.
 """
 _VOLUMES = """
-# Sized tmpfs volumes, of the {ram} of RAM: mounted now, and at every boot by a line in fstab.
+# tmpfs volumes (this host has {ram} of RAM): mounted now, and at each boot by a line in fstab.
 """
 _VOLUME_EXAMPLE = """\
 # volumes:
@@ -43,17 +43,17 @@ _VOLUME_EXAMPLE = """\
 #     owner: alice:ml
 """
 _DATASETS = """
-# Data sets: copied whole and verified, to a volume of this file or `to:` a directory.
+# Data sets: copied whole and verified, into a volume of this file, or into a directory (`to:`).
 """
 _DATASET_EXAMPLE = """\
 # datasets:
 #   - name: cityscapes
 #     source: /srv/datasets/cityscapes
 #     volume: /mnt/hostprep  # or `to: /nvme/datasets`
-#     at_boot: true          # again after each boot, since a tmpfs is empty then
+#     at_boot: true          # staged again after each boot, when a tmpfs is empty
 """
 _REQUIREMENTS = """
-# How fast training reads them; `hostprep check` judges by it.
+# How fast training must be able to read them; `hostprep check` tests it.
 # requirements:
 #   - dataset: {name}
 #     samples_per_second: 1800
@@ -106,7 +106,7 @@ def draft_spec() -> Draft:
     except SpecError as error:
         raise HostprepError(
             f"a spec cannot say what is on this host: {error.message}",
-            "mend what it names, or write the file by hand; nothing was written",
+            "fix what it names, or write the file by hand; nothing was written",
         ) from None
     return Draft(text, tuple(notes))
 
@@ -123,7 +123,7 @@ def write_draft(draft: Draft, path: Path) -> None:
         )
     if os.path.exists(path) and not os.path.isfile(path):
         raise Refused(
-            f"{path} is no regular file; nothing was written.",
+            f"{path} is not a regular file; nothing was written.",
             "name a new file; - is the standard output",
         )
     if os.path.lexists(path):

@@ -94,10 +94,10 @@ class Looker:
             way = _way_of_links(_origin(look, feeder), feeder.origin)
             if way is _Way.OUT:
                 raise Refused(
-                    f"the source {source} is of the copy of {feeder.spec.name}, out of which a"
-                    f" symlink leads, as out of what that is copied from, to {origin}; nothing was"
-                    " changed.",
-                    f"name what is meant as its `source`: {shlex.quote(origin)}, for instance",
+                    f"the source {source} is in the copy of {feeder.spec.name}, but there, as in"
+                    f" what that is copied from, a symlink leads out of it, to {origin}; nothing"
+                    " was changed.",
+                    f"give the place that you mean as its `source`, such as {shlex.quote(origin)}",
                 )
             same = way is _Way.ABSOLUTE or not lies_in(origin, feeder.origin)
             if same and not lies_in(origin, feeder.target):
@@ -114,8 +114,8 @@ class Looker:
                 return self.look_behind(look, feeder)
             if not os.path.isdir(origin):
                 raise Refused(
-                    f"the source {source} is of the copy of {feeder.spec.name}, which will not"
-                    f" have it: there is no directory {origin}; nothing was changed.",
+                    f"the source {source} would be in the copy of {feeder.spec.name}, but will not"
+                    f" be there: there is no directory {origin} to copy; nothing was changed.",
                     "correct its `source`",
                 )
             return self._plan(spec, source, parent, origin)
@@ -134,7 +134,7 @@ class Looker:
             look,
             request=self._request(look.spec, look.source, os.path.dirname(look.target)),
             action=f"bring {look.target} up to date with {look.source}",
-            reason=f"that is of {feeder.spec.name}, which is to be changed before",
+            reason=f"its source is in the copy of {feeder.spec.name}, which is changed first",
             origin=_origin(look, feeder),
             warnings=look.warnings if look.request is not None else (),
             away=False,
@@ -275,10 +275,10 @@ def _to_names(plan: StagePlan, passing: Mapping[str, Readers]) -> tuple[str, str
     now, wanted = readers
     if common(now, wanted) != now:
         why = "some users may read it, but not list all of its folders"
-        return "close the list of its files on record", why
+        return "restrict who may read the recorded list of its files", why
     if wanted == ALL != now:  # some file systems cannot admit single groups or users
         why = "all users may list its folders, but not all may read it"
-        return "open the list of its files on record", why
+        return "let everybody read the recorded list of its files", why
     return None
 
 

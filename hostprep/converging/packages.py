@@ -68,7 +68,7 @@ class PackageTask:
             look = "dnf info" if self.manager == "dnf" else "apt-cache policy"
             error.hint = (
                 f"`{look} {self.name}` shows whether the package sources of this host have it"
-                " by this name; mend what is said, and run the same command again"
+                " by this name; fix what it reports, and run the same command again"
             )
             raise
 

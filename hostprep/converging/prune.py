@@ -316,8 +316,9 @@ def _foreign(plan: UnstagePlan) -> Refused:
     if plan.hidden:
         hint = f"`hostprep unstage {shlex.quote(plan.record.target)}` puts that back in its place"
     return Refused(
-        f"{plan.record.target} holds {format_count(len(plan.foreign), 'entry')} not as staged"
-        f" ({named}), which is not hostprep's to remove; nothing was changed.",
+        f"{plan.record.target} holds {format_count(len(plan.foreign), 'entry')} added or"
+        f" changed since it was staged ({named}), which hostprep does not remove; nothing was"
+        " changed.",
         hint,
     )
 

@@ -92,9 +92,9 @@ def check_places(record: BootRecord, again: str) -> None:
 
     ``again`` completes the hint: how to stage it once the cause is fixed.
     """
-    mended = f"mount it, which starts this again; where it does not, {again}"
+    remount = f"mount it, which starts this again; if it does not, {again}"
     if absent := absent_mount(record, read_mounts()):
-        raise Refused(f"{absent}; nothing was staged.", mended)
+        raise Refused(f"{absent}; nothing was staged.", remount)
     if not os.path.isdir(record.source):
         if locked := locked_out(record.source):
             said, cure = locked
@@ -102,18 +102,18 @@ def check_places(record: BootRecord, again: str) -> None:
             raise Refused(message, f"{cure}, then {again}")
         if feeder := next((each for each in all_boot_records() if _feeds(each, record)), None):
             raise Refused(
-                f"its source {record.source} is of the copy of {feeder.name}, and is not there;"
+                f"its source {record.source} is in the copy of {feeder.name}, and is not there;"
                 " nothing was staged.",
                 f"`systemctl restart {shlex.quote(feeder.unit)}`, then {again}",
             )
         try:
             os.stat(record.source)
         except PermissionError as error:
-            raise _unreadable(record, error, f"{ROOT_KEPT_OUT}: mend that, then {again}") from None
+            raise _unreadable(record, error, f"{ROOT_KEPT_OUT}: fix that, then {again}") from None
         except OSError:
             pass
-        raise Refused(f"its source {record.source} is not there; nothing was staged.", mended)
-    now = f"if it is meant so, `hostprep apply` records it; otherwise mend it, then {again}"
+        raise Refused(f"its source {record.source} is not there; nothing was staged.", remount)
+    now = f"if that is intended, `hostprep apply` records it; otherwise correct it, then {again}"
     if (real := followed(record.source)) != record.source:
         raise Refused(f"its source {record.source} leads to {real}; nothing was staged.", now)
     # By the kernel's number of the mount.
@@ -137,7 +137,7 @@ def _check_filled(record: BootRecord, again: str) -> None:
         with os.scandir(record.source) as entries:
             empty = next(entries, None) is None
     except OSError as error:
-        raise _unreadable(record, error, f"mend it, then {again}") from None
+        raise _unreadable(record, error, f"fix it, then {again}") from None
     if empty:
         raise Refused(
             f"its source {record.source} is empty; nothing was staged.", f"fill it, then {again}"
@@ -166,7 +166,8 @@ def _check_target(record: BootRecord, now: str) -> None:
     facts = gather(record.volume)
     if facts.live is None or not facts.is_ours:
         raise Refused(
-            f"what is mounted on {record.volume} is no volume of hostprep's; nothing was staged.",
+            f"what is mounted on {record.volume} is not a volume of hostprep's; nothing was"
+            " staged.",
             "unmount it, and run `hostprep apply`, which mounts the volume and stages into it",
         )
     least = _least_size(record, facts)
@@ -226,7 +227,7 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
             )
         if plan.refusal is not None:
             raise Refused(
-                plan.refusal.message, f"mend that (a larger volume, for instance), then {again}"
+                plan.refusal.message, f"fix that (a larger volume, for instance), then {again}"
             )
         with _names_kept(record, again, closed):
             result = carry_out(plan, observer)
@@ -256,7 +257,7 @@ def _names_kept(record: BootRecord, again: str, closed: Callable[[], bool]) -> I
             reason = f"it could not be staged; the journal of {record.unit} says why"
             if isinstance(error, HostprepError):
                 error.add_note(f": {error.message}")
-                error.message, error.spec_hint = reason, f"mend that, then {again}"
+                error.message, error.spec_hint = reason, f"fix that, then {again}"
             else:
                 error.add_note(reason)
         raise

@@ -63,7 +63,7 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
             return f"{found}; the spec names no {named}: the line follows what is mounted"
         return f"{found}; what is mounted is right: the line differs from the spec"
     if not compare_options(facts.live, entry.options):
-        return f"{found}; the spec asks for something else than line and mounted volume"
+        return f"{found}; the line and the volume agree, but the spec asks for something else"
     return f"{found}; what is mounted, the line and the spec all differ"
 
 

@@ -151,13 +151,13 @@ def _find(word: str, *, may_come: bool) -> _Known:
     check_record(word, os.path.normpath(word))
     names = sorted({each.name for each in found.values()})
     near = difflib.get_close_matches(word, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names) or 'none'}"
     # Only the names of the folders of these are known.
     unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged_records().values())
     if may_come:
         # That nothing at all is known is no help to somebody who waits for the first data set.
         return _Known(word, None, None, hint + unread if names or unread else None)
-    later = "; with --timeout SECONDS it waits for one that is yet to be staged"
+    later = "; with --timeout SECONDS this command waits until it is staged"
     raise UsageError(f"hostprep knows no data set {word!r}.", hint + unread + later)
 
 

@@ -46,8 +46,8 @@ def check_readable() -> None:
         for place in (state / folder for state in readable_state_dirs() for folder in folders):
             if os.path.lexists(place) and not place.is_dir():
                 raise Refused(
-                    f"{place} is no directory, and hostprep has its records there: what is its own"
-                    " here is not known; nothing was changed.",
+                    f"{place} is not a directory, and hostprep's records should be in it: what"
+                    " hostprep made on this host is not known; nothing was changed.",
                     "move it away, or name another directory for its records:"
                     " HOSTPREP_STATE_DIR=DIR",
                 )
@@ -75,7 +75,7 @@ def unkept_kinds() -> dict[Kind, HostprepError]:
             found[kind] = Refused(
                 f"hostprep could not change its services in {unit_dir()}: {why}; nothing was"
                 " changed.",
-                "mend that",
+                "fix that",
             )
     return found
 
@@ -109,7 +109,7 @@ def unwritable(directory: Path) -> str | None:
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     if not place.is_dir():
-        return f"{place} is no directory"
+        return f"{place} is not a directory"
     try:
         mount = mount_containing(followed(place), read_mounts())
     except (OSError, HostprepError) as error:

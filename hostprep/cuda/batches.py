@@ -107,7 +107,7 @@ def _list(batch: list[Any], values: list[Any]) -> Any:
         if twin is not batch:
             list.__setitem__(twin, slice(None), values)
             return twin
-    except Exception:  # as for a mapping; or the copy is no list
+    except Exception:  # as for a mapping; or the copy is not a list
         pass
     return values if _differ(batch, values) else batch
 

@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 COPY_SECONDS = 0.0075
 _GATE_SECONDS = 0.005
-_PAGEABLE_REPEATS = 3  # a control, which needs no precision of a percent
+_PAGEABLE_REPEATS = 3  # a control, which need not be precise to a percent
 _CLOCK_SECONDS = 0.02
 _LEAST_CLOCK_SPINS = 5
 _CLOCK_DIFFERS = 0.02

@@ -19,7 +19,7 @@ GROWTH_BYTES = 2 * MIB
 
 # The prefixes of checks of times.
 _TIMED = ("copy.", "overlap.", "training.")
-_STAGES = Threshold("every stage is carried out", "hostprep: what was not tested is no pass")
+_STAGES = Threshold("every stage is carried out", "hostprep: what was not tested has not passed")
 
 
 def judge(trace: Trace) -> tuple[Check, ...]:
@@ -62,20 +62,20 @@ def _not_all(trace: Trace) -> Iterator[Check]:
     for stage, found in there.items():
         if found and stage not in missing:
             continue
-        why = missing.get(stage, "the trace has nothing of it")
+        why = missing.get(stage, "nothing was recorded of it")
         again = "run it again" + (" without --quick" if trace.quick else ", on a quiet machine")
         yield Check(
             f"stage.{stage}",
             trace.subject,
             Status.SKIP,
-            f"not (or not all) carried out: {why}",
+            f"not carried out, or not to its end: {why}",
             threshold=_STAGES,
-            remedy=f"{cure_for_the_host(why) or 'see what its reason asks for'}; {again}",
+            remedy=f"{cure_for_the_host(why) or 'do what its reason asks for'}; {again}",
         )
 
 
 def _call(trace: Trace) -> Check:
-    """Judge how soon a pinned copy's call returns, by the largest copy of the sweep."""
+    """Judge how soon the call of a copy returns, by the largest pinned copy of the sweep."""
     point = max(trace.copies, key=lambda point: point.size_bytes)
     share = point.call_seconds / point.seconds
     status = Status.PASS if share < CALL_PASS else Status.INCONCLUSIVE
@@ -85,21 +85,21 @@ def _call(trace: Trace) -> Check:
         "copy.call",
         trace.subject,
         status,
-        f"the call of a pinned copy of {format_bytes(point.size_bytes)} returns after"
-        f" {share:.1%} of the copy's time",
+        f"the call that starts a copy of {format_bytes(point.size_bytes)} from pinned memory"
+        f" returns after {share:.1%} of the copy's time",
         measured=round(share, 5),
         unit="share",
         threshold=Threshold(f"< {CALL_PASS:.0%}; {CALL_FAIL:.0%} fails", OWN),
         remedy=None
         if status is Status.PASS
-        else "unset CUDA_LAUNCH_BLOCKING; see that the host has memory free to page-lock",
+        else "unset CUDA_LAUNCH_BLOCKING; make sure that the host has free memory to page-lock",
     )
 
 
 def _flat(subject: str, epochs: tuple[EpochTrace, ...]) -> Check:
     threshold = Threshold(
-        f"from epoch 2 to {EPOCHS}: no thread, no descriptor, at most"
-        f" {GROWTH_BYTES // MIB} MiB of device memory more",
+        f"from epoch 2 to {EPOCHS}: no more threads, no more descriptors, at most"
+        f" {GROWTH_BYTES // MIB} MiB more device memory",
         f"{OWN}; 2 MiB is the allocator's smallest segment",
     )
     if len(epochs) < EPOCHS:
@@ -133,7 +133,7 @@ def _flat(subject: str, epochs: tuple[EpochTrace, ...]) -> Check:
 def _while_busy(check: Check) -> Check:
     """Return a check that was timed beside another program's load: its failure decides nothing.
 
-    Nor does a negative control's: its times mean that the instrument is broken, or was disturbed.
+    Neither does a negative control: its times show that the test is broken, or was disturbed.
     """
     failed = check.status in (Status.FAIL, Status.ERROR) and check.measured is not None
     if not failed or not check.name.startswith(_TIMED):

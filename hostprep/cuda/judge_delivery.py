@@ -24,20 +24,20 @@ def _unseen(trace: Trace) -> Check:
 
     One or another may have no effect: because of the memory that the allocator chose, or if the
     host takes longer for a batch than its copy is late. If none has an effect, streams may not run
-    in parallel at all; then it proves nothing that no fault of the prefetcher itself was seen.
+    in parallel at all; that no fault of the prefetcher itself was seen then proves nothing.
     """
     tried = len(trace.controls)
     return Check(
         "delivery.control",
         trace.subject,
         Status.INCONCLUSIVE if tried else Status.SKIP,
-        f"none of {tried} faults made on purpose was seen, so this could not show that it sees any"
+        f"none of {tried} deliberate faults was seen, so it is not shown that this test sees any"
         if tried
-        else "the trace has nothing of it",
+        else "nothing was recorded of it",
         measured=0 if tried else None,
         unit="faults seen" if tried else None,
         threshold=Threshold("at least 1 of the faults is seen", OWN),
-        remedy="see what overlap.* says: nothing can go wrong if nothing overlaps; run it again"
+        remedy="look at overlap.*: if nothing overlaps, nothing can go wrong; run it again"
         " on a quiet machine",
     )
 
@@ -74,11 +74,11 @@ def _control(subject: str, trace: ControlTrace) -> Check:
         f"delivery.control.{trace.mutant}",
         subject,
         Status.PASS if fired else Status.WARN,
-        f"a prefetcher broken on purpose ({trace.mutant}) was "
+        f"a deliberately broken prefetcher ({trace.mutant}) was "
         + (
             f"caught: {trace.mismatches:,} wrong values"
             if fired
-            else "not provoked, not shown safe"
+            else "not caught: its fault did not occur in this run"
         ),
         measured=trace.mismatches,
         unit="wrong values",

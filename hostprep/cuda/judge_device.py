@@ -5,7 +5,7 @@ from __future__ import annotations
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.cuda.traces import DeviceTrace, Trace
 from hostprep.host.gpu import BUSY_PERCENT, HARD_REASONS
-from hostprep.units import MIB, format_bytes, format_rate
+from hostprep.units import MIB, format_bytes, format_count, format_rate
 
 BANDWIDTH_SHARE = 0.5
 # For a copy of this size the cost of starting it is only a percent or so.
@@ -51,9 +51,9 @@ def judge_bandwidth(trace: Trace) -> Check:
     link = None if device is None else _both(device.link_generation, device.link_width)
     carried = 0.0 if link is None else _bytes_per_s(link)
     if link is None or rate > OTHER_LINK * carried:
-        told = "NVML does not say what link that is over"
+        told = "NVML does not say over which link"
         if link is not None and carried:
-            told = f"that is more than PCIe {link[0]}.0 x{link[1]} carries, which NVML names"
+            told = f"that is more than the PCIe {link[0]}.0 x{link[1]} that NVML names can carry"
         return Check(
             "copy.bandwidth",
             subject,
@@ -62,9 +62,10 @@ def judge_bandwidth(trace: Trace) -> Check:
             measured=round(rate),
             unit="bytes/s",
             threshold=Threshold(
-                f">= {format_rate(LEAST_BYTES_PER_S)}", "PCI-SIG: less than PCIe 1.0 x4 is no link"
+                f">= {format_rate(LEAST_BYTES_PER_S)}",
+                "PCI-SIG: no GPU's link is below PCIe 1.0 x4",
             ),
-            remedy="nvidia-smi -q -d PCIE shows the link, where NVML works",
+            remedy="if NVML works, nvidia-smi -q -d PCIE shows the link",
         )
     share = rate / carried
     enough = share >= BANDWIDTH_SHARE
@@ -133,14 +134,16 @@ def _setting(subject: str, device: DeviceTrace) -> Check:
         f" {device.capability}; page-locked source, a stream of its own",
         measured="; ".join(wrong) or _SETTING,
         threshold=Threshold(_SETTING, "CUDA's guide"),
-        remedy="see that the host has memory free, and report it with --json" if wrong else None,
+        remedy="make sure that the host has free memory, and report it with --json"
+        if wrong
+        else None,
     )
 
 
 def _busy(subject: str, device: DeviceTrace, newcomers: int) -> Check:
     used, others = device.utilisation_percent, device.others
     threshold = Threshold(
-        f"utilisation below {BUSY_PERCENT}% beforehand, no other process that begins", "hostprep"
+        f"utilisation below {BUSY_PERCENT}% beforehand, and no other process begins", "hostprep"
     )
     if used is None:
         status, words = Status.WARN, "NVML does not say whether others use it"
@@ -150,10 +153,11 @@ def _busy(subject: str, device: DeviceTrace, newcomers: int) -> Check:
         status = Status.WARN if others else Status.PASS
         words = f"idle ({used}%)"
     if others:
-        words += f"; {others} other process(es) hold memory on it"
+        holds = "holds" if others == 1 else "hold"
+        words += f"; {format_count(others, 'other process')} {holds} memory on it"
     if newcomers:
         status = Status.INCONCLUSIVE
-        words += f"; {newcomers} other process(es) came to it during the test"
+        words += f"; {format_count(newcomers, 'other process')} came to it during the test"
     return Check(
         "device.idle",
         subject,
@@ -189,11 +193,11 @@ def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
         below += f", and has {rates[0] / rates[1]:.0%} of that"
     remedy = (
         "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
-        " with an NVMe drive in the board's manual; a laptop's, or an eGPU's, is wired so"
+        " with an NVMe drive in the board's manual; a laptop's or an eGPU's link is built that way"
     )
     # NVML is wrong about a GPU that is no card (NVLink-C2C), and in some virtual machines.
     if 0 < OTHER_LINK * rates[0] < bytes_per_s:
-        below = f"; so NVML says, but copies at {format_rate(bytes_per_s)} need more"
+        below = f"; NVML says so, but copies at {format_rate(bytes_per_s)} need more"
         remedy = _LSPCI
     return Check(
         "device.link",
@@ -235,7 +239,7 @@ def _clocks(subject: str, device: DeviceTrace) -> Check:
         else f"not throttled ({', '.join(reasons) or 'full clocks'})",
         measured=", ".join(reasons),
         threshold=threshold,
-        remedy="check fans, dust, the room, and the power cables; a laptop brakes on its battery"
+        remedy="check fans, dust, the room, the power cables; laptops slow down on battery power"
         if status is not Status.PASS
         else None,
     )
@@ -252,7 +256,7 @@ def _kept(subject: str, device: DeviceTrace) -> list[Check]:
                 Status.PASS if device.persistence else Status.WARN,
                 f"persistence mode is {'on' if device.persistence else 'off'}",
                 measured="on" if device.persistence else "off",
-                threshold=Threshold("on", "NVIDIA: starting a job loads the driver otherwise"),
+                threshold=Threshold("on", "NVIDIA: otherwise each job's start loads the driver"),
                 remedy=None if device.persistence else "systemctl enable --now nvidia-persistenced",
             )
         )
@@ -263,7 +267,8 @@ def _kept(subject: str, device: DeviceTrace) -> list[Check]:
                 "device.ecc",
                 subject,
                 Status.PASS if clean else Status.FAIL,
-                f"{device.ecc_uncorrected} uncorrected memory errors since the driver was loaded",
+                f"{format_count(device.ecc_uncorrected, 'uncorrected memory error')} since the"
+                " driver was loaded",
                 measured=device.ecc_uncorrected,
                 unit="errors",
                 threshold=Threshold("0", _NVML),

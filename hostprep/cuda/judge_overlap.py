@@ -23,7 +23,7 @@ _REMEDY_OVERLAP = (
 
 
 def phi(copy_seconds: float, compute_seconds: float, both_seconds: float) -> float:
-    """Return the share of the shorter one of copy and compute that the other one hid.
+    """Return which share of the shorter of copy and compute was hidden by the longer one.
 
     1 is perfect overlap, 0 none; noise may push it slightly beyond either end.
     """
@@ -58,7 +58,7 @@ def judge_overlaps(trace: Trace) -> list[Check]:
 
 def _absent(subject: str, kind: str) -> Check:
     """Return a SKIP for an arrangement whose absence nothing explains."""
-    name, words = f"overlap.{kind}", "the trace has nothing of it"
+    name, words = f"overlap.{kind}", "nothing was recorded of it"
     return Check(name, subject, Status.SKIP, words, threshold=_PHI, remedy=RUN_AGAIN)
 
 
@@ -67,15 +67,17 @@ def _overlap(subject: str, trace: OverlapTrace, trusted: bool) -> Check:
     ratio = median(trace.compute_seconds) / median(trace.copy_seconds)
     remedy: str | None = RUN_AGAIN
     if not trusted:
-        status, words = Status.ERROR, "its negative control does not hold, so this says nothing"
+        status, words = Status.ERROR, "its negative control failed, so this proves nothing"
     elif len(trace.both_seconds) < REPEATS:
         status = Status.INCONCLUSIVE
         words = f"only {len(trace.both_seconds)} of {REPEATS} repeats"
     elif not RATIO_LOW <= ratio <= RATIO_HIGH:
         status = Status.INCONCLUSIVE
-        words = f"compute took {ratio:.2f} of the copy, not {RATIO_LOW} to {RATIO_HIGH} of it"
+        words = (
+            f"compute took {ratio:.2f} times as long as the copy, not {RATIO_LOW} to {RATIO_HIGH}"
+        )
     elif value > PHI_MOST:
-        status, words = Status.INCONCLUSIVE, "more was hidden than there was to hide"
+        status, words = Status.INCONCLUSIVE, "more time was hidden than there was to hide"
     elif value >= PHI_PASS:
         status, words, remedy = Status.PASS, "copies and compute overlap", None
     elif value >= PHI_FAIL:
@@ -106,8 +108,8 @@ def _same_stream(subject: str, trace: OverlapTrace | None) -> Check:
         words = "the negative control is missing"
         return Check(name, subject, Status.ERROR, words, threshold=threshold, remedy=RUN_AGAIN)
     value = phi_of(trace)
-    # Otherwise the times of the parts are too short, or those of both too long: either way the
-    # other phis are too low, and would fail.
+    # Otherwise the times of the parts are too short, or those of both together too long. In either
+    # case the other phis are too low, and would fail.
     holds = abs(value) < PHI_SAME_STREAM
     return Check(
         name,
@@ -133,10 +135,10 @@ def _pageable(subject: str, trace: OverlapTrace) -> Check:
         "overlap.pageable",
         subject,
         Status.PASS if holds else Status.WARN,
-        f"negative control, memory that is not page-locked: phi {value:z.2f}, the host was held for"
-        f" {share:.0%} of the copy",
+        f"negative control, memory that is not page-locked: phi {value:z.2f}, the host was held up"
+        f" for {share:.0%} of the copy",
         measured=round(value, 4),
         unit="phi",
-        threshold=Threshold(f"phi < {PHI_PAGEABLE}, or the host held for {CALL_HELD:.0%}", OWN),
+        threshold=Threshold(f"phi < {PHI_PAGEABLE}, or the host held up for {CALL_HELD:.0%}", OWN),
         remedy=None if holds else remedy,
     )

@@ -10,9 +10,9 @@ END_TO_END = 0.9
 
 
 def judge_training(subject: str, trace: TrainingTrace) -> list[Check]:
-    """Return the checks of a short training: its rate compared with its parts, and its waiting."""
-    # No prefetching hides what an epoch waits until the prefetcher is ahead. Our epochs are so
-    # short that this is a tenth of them, and more with more workers; a real training's are not.
+    """Return the checks of a short training: its rate compared with its parts, and its waits."""
+    # Until the prefetcher is ahead, an epoch waits, and no prefetching hides that. Our epochs are
+    # so short that this is a tenth of them, and more with more workers; a real training's are not.
     first = trace.first_batch_seconds
     parts = {
         "the loader alone": trace.loader_samples_per_s,

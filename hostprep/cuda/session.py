@@ -21,6 +21,7 @@ from hostprep.system.own_directory import remove_left
 from hostprep.system.python import own_environment, own_module
 from hostprep.system.run import CommandFailed, Running, start
 from hostprep.system.typed_json import from_json
+from hostprep.units import format_count
 
 # What a device may take once torch is imported; the process is ended if it has taken this and the
 # grace period in all, or has reported nothing for as long.
@@ -36,13 +37,15 @@ _DRIVER_REMEDY = "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; a driver that hangs n
 _STEPS = {
     "import": (
         "it imported torch",
-        "python -c 'import torch', by the same Python, shows whether that ends and how long it"
-        " takes; where the disk is slow, once it has been read it is in the page cache",
+        "run python -c 'import torch' with the same Python: it shows whether the import ends, and"
+        " how long it takes; if only the disk is slow, torch is in the page cache afterwards",
     ),
     "nvml": ("it asked NVML", _DRIVER_REMEDY),
     "start": ("it started CUDA", _DRIVER_REMEDY),
 }
-_RUN = Threshold("the test's process comes to its end", "hostprep: what was not tested is no pass")
+_RUN = Threshold(
+    "the test's process runs to its end", "hostprep: what was not tested has not passed"
+)
 
 
 class Observer(Protocol):
@@ -105,7 +108,7 @@ def parse_device(text: str) -> int:
     # int() refuses thousands of digits.
     is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
     if kind != "cuda" or (colon and not is_number):
-        raise UsageError(f"{text!r} is no CUDA device.", "accepted: cuda:0, cuda:1, ...")
+        raise UsageError(f"{text!r} is not a CUDA device.", "accepted: cuda:0, cuda:1, ...")
     return int(number or 0)
 
 
@@ -113,11 +116,11 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     """Run the smoke test on ``device``, or on each in turn, and judge it.
 
     ``folder`` is where the sample files of the end-to-end pass go, None for RAM. Raises
-    ``UsageError`` for a device that CUDA does not see and for a ``folder`` that is no folder,
+    ``UsageError`` for a device that CUDA does not see and for a ``folder`` that is not a folder,
     FileNotFoundError if the current directory was removed.
     """
     if folder is not None and not os.path.isdir(folder):
-        raise UsageError(f"{folder} is no folder.", "give one on the storage to feed from")
+        raise UsageError(f"{folder} is not a folder.", "give one on the storage to feed from")
     os.getcwd()  # torch does not load in a directory that was removed
     began = time.monotonic()
     seconds = QUICK_SECONDS if quick else SECONDS
@@ -151,7 +154,7 @@ def _not_surveyed(step: str, problem: str) -> Check:
     """Return the ERROR of a process that ended before it could report the survey."""
     doing, remedy = _STEPS[step]
     if "No module named" in problem:  # it imports nothing but hostprep from the current directory
-        remedy = "install what it misses into this Python, or name its folder in PYTHONPATH"
+        remedy = "install what is missing into this Python, or name its folder in PYTHONPATH"
     return Check(
         "run.process",
         "hostprep",
@@ -168,7 +171,8 @@ def _judged(heard: _Heard, survey: Survey, device: int | None, problem: str | No
     starts = begun.status is Status.PASS
     if starts and device is not None and device >= survey.torch.devices:
         raise UsageError(
-            f"there is no cuda:{device}; torch sees {survey.torch.devices} device(s).",
+            f"there is no cuda:{device}; torch sees"
+            f" {format_count(survey.torch.devices, 'device')}.",
             "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES renumbers them",
         )
     checks = [begun, *judge_unusable(survey)]
@@ -219,7 +223,7 @@ def _end_in_words(status: int, stderr: str) -> str:
     # The message of a C++ exception precedes the frames of its stack.
     thrown = [line.strip() for line in lines if line.lstrip().startswith("what():")]
     if status == -signal.SIGKILL:
-        said = "as the kernel sends it where memory runs out (dmesg | grep -i oom)"
+        said = "the kernel sends it when memory runs out (dmesg | grep -i oom)"
     elif status < 0:  # what precedes it otherwise are old warnings
         said = thrown[-1] if thrown else "it said nothing"
     else:

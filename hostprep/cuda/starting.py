@@ -17,13 +17,14 @@ from hostprep.host.gpu import (
 )
 from hostprep.host.gpu_driver import DriverFacts
 from hostprep.system.python import pip_line
+from hostprep.units import format_count
 
 _NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
-    "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
+    "CUDA starts if there is a driver", "hostprep: SKIP means no device, or no CUDA in torch"
 )
 _NO_GPU = "there is no NVIDIA GPU, and no driver"
-_WHERE_THE_GPU_IS = "run it where the GPU is; in a container, start that with --gpus all"
+_WHERE_THE_GPU_IS = "run it on a machine with a GPU; a container must be started with --gpus all"
 _ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
 # What torch says if CUDA's list of devices is not the expected one.
 _OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
@@ -34,8 +35,8 @@ _FAULTS = (
         ("no kernel image",),
         "torch {torch} has no code for a GPU of this generation",
         "install a build of torch that has: python -c 'import torch;"
-        " print(torch.cuda.get_arch_list())' lists what one is built for; a card for the screen"
-        " alone is left out by --device, or CUDA_VISIBLE_DEVICES",
+        " print(torch.cuda.get_arch_list())' lists what one is built for; to leave out a card that"
+        " only drives the screen, use --device or CUDA_VISIBLE_DEVICES",
     ),
     (
         ("uncorrectable ECC error",),  # cudaErrorECCUncorrectable
@@ -103,13 +104,14 @@ def judge_start(survey: Survey) -> Check:
             "cuda.start",
             "driver",
             Status.PASS,
-            f"torch {torch.version} starts CUDA {version} and sees {torch.devices} device(s)",
+            f"torch {torch.version} starts CUDA {version} and sees"
+            f" {format_count(torch.devices, 'device')}",
             measured=torch.devices,
             unit="devices",
             threshold=_ISSUE,
         )
     if torch.version is None and torch.problem is not None and _driver_or_device(survey):
-        remedy = "install it anew, in a fresh environment; its message names the library it misses"
+        remedy = "reinstall it in a fresh environment; its message names the missing library"
         return Check(
             "cuda.start", "driver", Status.FAIL, torch.problem, threshold=_ISSUE, remedy=remedy
         )
@@ -167,8 +169,8 @@ def judge_lost(survey: Survey, device: int | None) -> list[Check]:
             measured=nvml.lost,
             unit="GPUs",
             threshold=_ALL_SEEN,
-            remedy="dmesg | grep -iE 'nvrm|xid'; switch the machine off and on, a reboot may not"
-            " do; then check power cables and slots",
+            remedy="dmesg | grep -iE 'nvrm|xid'; switch the machine off and on (a reboot may not"
+            " be enough); then check power cables and slots",
         )
     ]
 
@@ -251,7 +253,7 @@ def driver_trouble(nvml: Nvml, driver: DriverFacts) -> tuple[str, str] | None:
         )
     if module is not None and not driver.nodes:
         return (
-            f"the kernel's module {module} is loaded, and there are no device nodes /dev/nvidia*",
+            f"the kernel's module {module} is loaded, but there are no device nodes /dev/nvidia*",
             "in a container: start it with --gpus all; otherwise run nvidia-modprobe -c0 -u",
         )
     return None
@@ -299,8 +301,8 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
         fault = "" if visible is None else "unset CUDA_VISIBLE_DEVICES, or name each device once; "
         return (
             f"CUDA does not start{named}: {problem}",
-            f"{fault}nvidia-smi -L lists devices and instances; with MIG on, CUDA sees instances"
-            " alone (nvidia-smi mig -lgi)",
+            f"{fault}nvidia-smi -L lists devices and instances; with MIG on, CUDA sees only"
+            " instances (nvidia-smi mig -lgi)",
         )
     return (
         f"CUDA does not start: {problem or nvml.problem or 'torch sees no device'}",
@@ -334,7 +336,7 @@ def _skip_without_torch(survey: Survey, why: str, cure: str) -> Check:
     """Return the check for an unsuitable torch; without a GPU, another torch is no remedy."""
     if _driver_or_device(survey):
         return _skip(why, cure)
-    return _skip(f"{_NO_GPU}; and {why}", f"{_WHERE_THE_GPU_IS}; there {cure}")
+    return _skip(f"{_NO_GPU}; and {why}", f"{_WHERE_THE_GPU_IS}; also {cure}")
 
 
 def _skip(message: str, remedy: str) -> Check:

@@ -51,7 +51,7 @@ def open_backend(
     try:
         index = torch.device(asked or "cuda").index
     except RuntimeError:
-        raise UsageError(f"{asked!r} is no device.", "accepted: cuda, cuda:N, cpu") from None
+        raise UsageError(f"{asked!r} is not a device.", "accepted: cuda, cuda:N, cpu") from None
     if index is None:
         index = _usable(asked or "CUDA", torch.cuda.current_device)
     if index >= torch.cuda.device_count():
@@ -66,14 +66,14 @@ def _refuse_others(dtypes: Any) -> None:
     """Raise ``UsageError`` unless it is a mapping of torch's dtypes; an empty one need not be."""
     hint = "accepted: such as {torch.uint8: torch.float16}"
     if not isinstance(dtypes, Mapping):
-        raise UsageError(f"dtypes={dtypes!r} is no mapping.", hint)
+        raise UsageError(f"dtypes={dtypes!r} is not a mapping.", hint)
     if not dtypes:
         return
     import torch
 
     for each in (*dtypes, *dtypes.values()):
         if not isinstance(each, torch.dtype):
-            raise UsageError(f"{each!r} in dtypes is no torch.dtype.", hint)
+            raise UsageError(f"{each!r} in dtypes is not a torch.dtype.", hint)
 
 
 def _usable(name: str, call: Callable[[], Any]) -> Any:

@@ -29,7 +29,7 @@ from hostprep.errors import Inconclusive
 from hostprep.host.cpu import scheduled_cpus
 from hostprep.system import page_cache
 from hostprep.system.own_directory import VERIFY_PREFIX, own_directory
-from hostprep.units import MIB
+from hostprep.units import MIB, format_count
 
 _SIDE = 128
 _SAMPLE_BYTES = 3 * _SIDE * _SIDE
@@ -204,7 +204,9 @@ def _written(place: str, batches: int, until: float) -> list[str]:
     while len(files) < batches * _BATCH:
         few, now = len(files) < _FEWEST_BATCHES * _BATCH, time.monotonic()
         if few and now > late:
-            raise Inconclusive(f"to write {len(files)} sample files took {now - began:.0f} s")
+            raise Inconclusive(
+                f"writing {format_count(len(files), 'sample file')} took {now - began:.0f} s"
+            )
         if not few and now > enough and len(files) % _BATCH == 0:
             break
         files.append(f"{place}/{len(files)}.raw")
@@ -238,9 +240,9 @@ def _origin(kept: Sequence[float | None]) -> str:
     """Return in words where files came from; ``kept`` is the share in the page cache each time."""
     shares = [share for share in kept if share is not None]
     if len(shares) < len(kept):
-        return "how much of it from the page cache cannot be seen"
+        return "how much of it came from the page cache cannot be seen"
     if max(shares) > _CACHED_AT_MOST:
-        return f"{max(shares):.0%} of it from the page cache, which could not be emptied"
+        return f"{max(shares):.0%} of it came from the page cache, which could not be emptied"
     return "not from the page cache"
 
 

@@ -55,7 +55,7 @@ _CURES = (
     ),
     (
         re.compile(r"Incorrect \w+ password"),
-        "mend it: in the inventory (ansible_become_password), or without one there in the file that"
+        "fix it: in the inventory (ansible_become_password), or without one there in the file that"
         " ANSIBLE_BECOME_PASSWORD_FILE names",
     ),
     (

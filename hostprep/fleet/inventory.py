@@ -61,7 +61,7 @@ def refuse_what_is_none(inventory: str) -> None:
             )
         if not _is_text(path):
             raise UsageError(
-                f"{path} is no inventory: it is not text; no host was reached.",
+                f"{path} is not an inventory: it is not text; no host was reached.",
                 "name a file of hosts, or a folder that holds such files alone",
             )
 
@@ -141,7 +141,7 @@ def unread(said: str) -> UsageError | None:
     kinds += "".join(f"\nat {place}" for place in dict.fromkeys(_ORIGIN.findall(said)))
     return UsageError(
         f"{named[1]} cannot be read as an inventory; no host was reached.{kinds or chr(10) + said}",
-        vault_cure(said) or "mend it; a program that prints one needs its mode +x",
+        vault_cure(said) or "fix it; a program that prints one needs its mode +x",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def parse_list(text: str | None) -> frozenset[int]:
-    """Return the numbers of a list; none for None and for what is no list."""
+    """Return the numbers of a list; none for None and for what is not a list."""
     numbers: set[int] = set()
     for part in (text or "").strip().split(","):
         first, _, last = part.partition("-")

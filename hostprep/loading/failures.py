@@ -22,14 +22,14 @@ from hostprep.units import format_count, format_number
 # Marks exceptions that came out of importing the user's module, in the measuring child's notes.
 IMPORTING = "hostprep: while the module was imported"
 _TRAINS_AT_ONCE = (
-    "what trains when it is imported, as an exported notebook does, goes below"
-    " `if __name__ == '__main__':`; else --seconds gives it more time"
+    "code that trains when it is imported, as in an exported notebook, belongs below"
+    " `if __name__ == '__main__':`; otherwise give it more time with --seconds"
 )
 _OF_NO_WORKER = re.compile(r"'NoneType' object has no attribute")
 _DONE_WITHOUT_WORKERS = (
-    "it was done without workers, where worker_init_fn is not called and get_worker_info() is None:"
-    " a data set that needs either is measured once it does without, as by opening its files when"
-    " __getitem__ is first called"
+    "this ran without workers, where worker_init_fn is not called and get_worker_info() is None; a"
+    " data set can be measured only if it needs neither: let it open its files when __getitem__ is"
+    " first called, for instance"
 )
 
 _CURES = {
@@ -38,7 +38,7 @@ _CURES = {
     Binding.DESCRIPTORS: CURE_DESCRIPTORS,
     Binding.PROCESSES: CURE_PROCESSES,
     Binding.MEMORY: "fewer workers, or a data set that keeps its index in numpy arrays and not in"
-    " Python lists, which each worker copies bit by bit",
+    " Python lists, which each worker copies little by little",
 }
 
 
@@ -187,13 +187,14 @@ def died(what: str, phase: str, status: int, stderr: str, workers: int = 0) -> L
     last = last_line(stderr) or "it said nothing"
     return LoaderFailed(
         f"the process of {what} ended {how} while {doing}: {last}",
-        "see what the same loader does in a Python of your own",
+        "run the same loader in Python yourself, and see what it does",
     )
 
 
 def lost(what: str) -> LoaderFailed:
     """Return the error for a child that still runs but can no longer report."""
     return LoaderFailed(
-        f"the process of {what} closed the files that it had open, hostprep's too; it was killed.",
-        "let its module leave open files that are not its own: no os.closerange, no os.dup2",
+        f"the process of {what} closed the files that it had open, hostprep's among them; it was"
+        " killed.",
+        "its module must not close files that are not its own (os.closerange, os.dup2)",
     )

@@ -46,12 +46,12 @@ def parts_of(spec: str) -> tuple[str, str]:
     if "(" in name:
         raise UsageError(
             f"{name!r} is a call, not a name.",
-            f"accepted: {FORM}; what can be called is called, without arguments",
+            f"accepted: {FORM}; if it can be called, hostprep calls it, without arguments",
         )
     if "[" in name:
         raise UsageError(
             f"{name!r} is an item of something, not a name.",
-            f"accepted: {FORM}; a function of your own that returns it has one",
+            f"accepted: {FORM}; write a function of your own that returns it, and name that",
         )
     return module, name
 

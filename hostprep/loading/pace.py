@@ -14,7 +14,7 @@ from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Probe
 from hostprep.loading.rounds import discarded_batches, least_batches
 
-# How many times as long as is likely a probe may take.
+# A probe may take this many times as long as is likely.
 _NEWS = 3.0
 # Share of the time left that a leap to many workers may take: it may come to nothing, and the rest
 # is then for fewer workers.

@@ -18,7 +18,7 @@ from hostprep.units import format_count
 _CUDA_ABSENT = re.compile(
     r"not compiled with CUDA|No NVIDIA driver|no NVIDIA driver|No CUDA GPUs|CUDA driver version|"
     r"torch\.cuda\.is_available\(\) is False|no CUDA-capable device|libcuda\.so|"
-    # What a torch without CUDA says if it does not say so itself.
+    # What a torch without CUDA says if it does not name the cause.
     r"has no attribute '_cuda_|requires CUDA support|without CUDA support|without ATen_cuda|"
     r"dummy base class|Cannot access accelerator device when none|"
     r"GPU DALI pipeline while CUDA is not available"
@@ -27,14 +27,14 @@ _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
 _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
 # Not every "No space left on device": the loader may write to another disk.
 _SHARED_MEMORY = re.compile(r"Bus error|shared memory|(?<![\w.-])/torch_\d+_\d+", re.I)
-# However large it is, and however few the workers are.
+# No matter how large it is, or how few workers there are.
 _CLOSED_SHARED_MEMORY = re.compile(
     r"shared memory object </torch_.*: (Operation not permitted|Permission denied|Read-only file)"
 )
 _OPEN_SHARED_MEMORY = (
-    "workers hand batches over in files of /dev/shm: `ls -ld /dev/shm` shows whether this user may"
-    " make any (drwxrwxrwt), `findmnt /dev/shm` whether it is read-only (ro); else a seccomp"
-    " profile or an AppArmor rule is in the way"
+    "workers pass batches on in files in /dev/shm: `ls -ld /dev/shm` shows whether this user may"
+    " create any (drwxrwxrwt), and `findmnt /dev/shm` whether it is read-only (ro); if neither is"
+    " the reason, a seccomp profile or an AppArmor rule is in the way"
 )
 _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
 # Not every "Resource temporarily unavailable": the loader's own sockets may report it, too.
@@ -45,46 +45,46 @@ _NO_THREAD = "pthread_create failed"  # OpenBLAS, which then interrupts the prog
 _ENDED = "exited unexpectedly"
 _CHILDREN = "daemonic processes are not allowed to have children"
 _NO_CHILDREN = (
-    "a DataLoader's workers may start no processes: num_workers=0 for the inner loader or pool, or"
-    " for this one; --loader can name the inner one"
+    "a DataLoader's workers may not start processes: set num_workers=0 for the inner loader or"
+    " pool, or for this one; --loader can name the inner one"
 )
 _WANTS_NONE = re.compile(r"number of workers .* should be 0")
 _OWN_WORKERS = (
-    "its data set starts workers of its own, and takes none beside them: num_workers=0 for this"
-    " loader; how many those are to be, a DataLoader of what they read tells (of torchio's Queue:"
-    " its subjects_dataset)"
+    "its data set starts workers of its own and allows no others: set num_workers=0 for this"
+    " loader; to learn how many of its own it needs, name a DataLoader of what they read (for"
+    " torchio's Queue: its subjects_dataset)"
 )
 _KILLED = re.compile(r"is killed by signal")
 _LAST_WORDS = 16_000
 _ARGUMENTS = re.compile(r"missing \d+ required (positional|keyword-only) argument")
 _CALLED_PLAINLY = (
-    "what is named is called without arguments: name a function of your own that gives them, or an"
-    " object of the module"
+    "it is called without arguments: name a function of your own that passes them, or an object of"
+    " the module"
 )
 _GROUP = re.compile(r"[Dd]efault process group has not been initialized")
 _WITHOUT_GROUP = (
-    "it is opened in one process, without a group: DistributedSampler(data, num_replicas=N, rank=0)"
-    " needs none, and --ranks N says how many processes share this host"
+    "it is opened in a single process, without a process group: DistributedSampler(data,"
+    " num_replicas=N, rank=0) needs none, and --ranks N says how many processes share this host"
 )
 _RELATIVE = re.compile(r"attempted relative import")
 _IN_PACKAGE = (
-    "the module is part of a package: run hostprep in the folder above that, and name it in whole:"
-    " package.module:NAME"
+    "the module is part of a package: run hostprep in the folder above the package, and give the"
+    " full name: package.module:NAME"
 )
 _NOT_IN_THIS_PYTHON = (
-    f"{sys.executable} runs hostprep and lacks it: run hostprep in your training's environment; a"
-    " module of your own is found in the folder where hostprep is run, and in PYTHONPATH"
+    f"{sys.executable}, which runs hostprep, does not have it: run hostprep in your training's"
+    " environment; modules of your own are looked for in the current folder and in PYTHONPATH"
 )
 _NOT_SET_UP = (
-    "what a LightningDataModule makes in setup() is not there before: name a function of your own"
+    "what a LightningDataModule makes in setup() does not exist before: name a function of your own"
     " that calls its setup('fit') and returns its train_dataloader()"
 )
 _COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
 # An argument of sys.exit that is not a sentence.
 _NO_WORDS = re.compile(r"\A(-?\d*|None)\Z")
 _WITHOUT_ARGUMENTS = (
-    "it is opened without a command line: name a function that needs none, in a module that reads"
-    " none when it is imported"
+    "it is opened without a command line: name a function that needs no arguments, in a module that"
+    " parses none when it is imported"
 )
 _DEFAULT_COLLATE = "/torch/utils/data/_utils/collate.py"
 _COLLATED_PLAINLY = (
@@ -92,12 +92,16 @@ _COLLATED_PLAINLY = (
     " collate_fn for them, or a data set whose transform makes tensors"
 )
 _STARTS_WORKERS = (
-    "workers that do not start by fork import the module anew: what makes batches when it is"
-    " imported goes below `if __name__ == '__main__':`"
+    "workers that do not start by fork import the module anew: code that makes batches when it is"
+    " imported belongs below `if __name__ == '__main__':`"
 )
 _MAGIC = re.compile(r"\bname 'get_ipython' is not defined")
-_OUT_OF_A_NOTEBOOK = "Python has no magics: take get_ipython() out of the exported notebook"
-_SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
+_OUT_OF_A_NOTEBOOK = (
+    "outside of a notebook there are no magics: remove get_ipython() from the exported notebook"
+)
+_SEE_WHERE = (
+    "run the same in Python yourself with PYTHONFAULTHANDLER=1: it prints where this happens"
+)
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
 
@@ -112,7 +116,7 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     text = "\n".join([said, *map(own_words, [event["message"], *event["causes"]])])
     if _CUDA_FORKED.search(text):
         return LoaderFailed(
-            f"{what} uses CUDA in its workers, which are forked, and CUDA does not survive that.",
+            f"{what} uses CUDA in its workers, which are forked, and CUDA does not survive a fork.",
             "load on the CPU and move batches in the main process; or multiprocessing_context="
             "'spawn'",
         )
@@ -120,13 +124,15 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
         return Inconclusive(
             f"{what} needs a GPU, and there is none that torch can use here ({said}); it was not"
             " timed.",
-            "run this where the GPU is, or let the loader return CPU tensors",
+            "run this on a machine with a GPU, or let the loader return CPU tensors",
         )
     if event["where"] == "open":
         cure = _opening_cure(what, event["type"], said)
         if cure is None and IMPORTING in event["trace"]:
             module = parts_of(what)[0]
-            cure = f"`{shlex.quote(sys.executable)} -c 'import {module}'` imports it likewise"
+            cure = (
+                f"`{shlex.quote(sys.executable)} -c 'import {module}'` imports it in the same way"
+            )
         hints = [cure, where(event["trace"])]
         return LoaderFailed(
             f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
@@ -150,7 +156,7 @@ def _said(event: dict[str, Any], stderr: str) -> str:
     if ends and _NO_WORDS.match(event["message"]) and (last := last_line(stderr)):
         # Code that ends the program has printed why, as argparse does about missing arguments.
         said = f"{said}: {last}"
-    # That a worker was killed, torch says only in the cause of the error that it raises.
+    # Only the cause of torch's error says that a worker was killed.
     if _ENDED in said and (by := next(filter(_KILLED.search, event["causes"]), None)):
         said = essence(event["type"], by)
     return said
@@ -166,10 +172,10 @@ def _held_back(
     # A worker that cannot start the thread that passes its batches on only prints why.
     printed = stderr[-_LAST_WORDS:] if _ENDED in event["message"] else ""
     if _NO_PROCESS.search(event["message"]) or _NO_PROCESS.search(printed):
-        why = "failed, as no more processes or threads may be started"
+        why = "failed because no more processes or threads may be started"
         return WorkersFailed(f"{workers} {why}: {said}.", Binding.PROCESSES)
     if _CLOSED_SHARED_MEMORY.search(text):
-        why = "failed, as no shared memory may be made here"
+        why = "failed because no shared memory may be created here"
         return LoaderFailed(f"{workers} {why}: {said}.", _OPEN_SHARED_MEMORY)
     # Descriptors first: if they are used up, torch also mentions shared memory.
     for pattern, binding in (

@@ -86,7 +86,7 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
 def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer) -> Report:
     """Measure a data set's files, and confirm with real DataLoaders if torch is installed.
 
-    Raises ``UsageError`` if ``directory`` is no directory, ``Inconclusive`` if it has no samples.
+    Raises ``UsageError`` if ``directory`` is not one, ``Inconclusive`` if it has no samples.
     """
     began = time.monotonic()
     observer.note(f"listing {directory}")

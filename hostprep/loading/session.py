@@ -132,10 +132,10 @@ class Run:
                 trusted = format_count(int(self.distinct_untried()), "worker")
                 most = f"{trusted}, because more may deliver the same samples again"
             elif not self.search.failures:
-                most = f"{MOST_UNCONFIRMED} workers or one per processor"
+                most = f"{MOST_UNCONFIRMED} workers, or one per processor if that is more"
             self.notes.append(
-                "no measurement with workers succeeded in time: their rate is the model's, for at"
-                f" most {most}; give it more time with --seconds"
+                "no measurement with workers succeeded in time: their rate is the model's, which is"
+                f" trusted for at most {most}; give it more time with --seconds"
             )
             if not feeds(self.search.chosen(), self.gpu_rate):
                 self.better_untried = self.curve.proposal(self.gpu_rate)

@@ -68,7 +68,7 @@ def _complain(path: str, seen: dict[str, Any]) -> None:
         raise UsageError(f"{path} is not a folder; nothing was measured.", "name its folder")
     if seen["errno"] == errno.ENOENT:
         raise UsageError(
-            f"{path} does not exist; nothing was measured.", "name a folder that is there"
+            f"{path} does not exist; nothing was measured.", "name a folder that exists"
         )
     if seen["errno"] in (errno.EACCES, errno.EPERM):
         hint = "run it as root"

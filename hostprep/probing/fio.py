@@ -87,8 +87,8 @@ def version(patience_seconds: float = LOADING_SECONDS) -> str:
         raise FioNotLoaded(
             f"`fio --version` did not end within {patience_seconds:g} s: the disk that fio itself"
             f" lies on ({shutil.which('fio')}) hangs, or is so slow. Nothing was measured.",
-            "start it yourself until it answers, `fio --version`: then it is in memory, and a probe"
-            " has its time for the storage; or allow more of it by --seconds",
+            "run `fio --version` yourself until it answers: then fio is in memory, and a probe has"
+            " its time for the storage; or give it more time with --seconds",
         ) from None
     said = done.stdout.strip()
     release = re.search(r"^fio-(\d+)\.\S*", said, re.M)  # a wrapper may have printed words before
@@ -251,7 +251,9 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Lo
         raise FioFailed(f"`{line}` failed (status {done.returncode}, error {error}): {said}", hint)
     read = result["read"]
     if 0 in (read["io_bytes"], read["runtime"], read["total_ios"]):
-        raise FioFailed(f"`{line}` read nothing in {job.seconds:g} s.", "give it more: --seconds")
+        raise FioFailed(
+            f"`{line}` read nothing in {job.seconds:g} s.", "give it more time: --seconds"
+        )
     return FioRun(
         pattern=job.pattern,
         block_bytes=job.block_bytes,

@@ -35,9 +35,9 @@ def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...
     steps.append(
         Intent(
             path,
-            f"read files here, whole, by 1 and by {settings.readers} at a time; before, take them,"
-            " and them alone, out of the page cache",
-            "as a loader reads them in a first epoch; they are read only",
+            f"take files here, and no others, out of the page cache, and read them whole, 1 and"
+            f" then {settings.readers} at a time",
+            "as a loader reads them in a first epoch; they are only read",
         )
     )
     depths = " and ".join(map(str, DEPTHS))
@@ -62,7 +62,9 @@ def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...
         for name in disks_with_health(to.storage)
     ]
     steps.append(Intent(str(results), "keep the result, some kilobytes", "for --compare later"))
-    steps.append(Intent(path, f"all that in about {format_seconds(settings.seconds)}", "--seconds"))
+    steps.append(
+        Intent(path, f"do all this in about {format_seconds(settings.seconds)}", "--seconds")
+    )
     return tuple(steps)
 
 

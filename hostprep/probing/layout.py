@@ -125,7 +125,7 @@ def open_existing(path: str, multiple_bytes: int) -> Layout:
     with closed_on_error(fd):
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", path)
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
     return _layout(fd, path, status.st_size // multiple_bytes * multiple_bytes)
 
 

@@ -213,8 +213,8 @@ def _fewer(
     took = START_SECONDS + LEAST_SECONDS + arriving(wanted.depth, single)
     done = f"were only made {depth} at a time" if depth else "were only made one at a time"
     message = (
-        f"{wanted.of} {done}: with {wanted.depth} it takes {format_seconds(took)} at least, by the"
-        f" {format_number(single.iops)} a second of one alone; {only(allowed)}"
+        f"{wanted.of} {done}: {wanted.depth} at a time need at least {format_seconds(took)}, going"
+        f" by the {format_number(single.iops)} a second of one at a time, and {only(allowed)}"
     )
     return Fewer(wanted.of, wanted.depth, depth, message)
 

@@ -123,7 +123,7 @@ def _killed(path: str) -> HostprepError:
     except (NoAnswerInTime, NoProcess, OSError):
         left = [path]
     words = "the process that measured was killed: there are no figures."
-    hint = "where memory was short, the kernel did it: see `dmesg`"
+    hint = "if memory was short, the kernel did it: see `dmesg`"
     if left:
         words += f" Its hidden folder with test data may still be in {' and '.join(left)}."
         hint += "; the next probe removes that folder"

@@ -241,7 +241,10 @@ def load(path_or_id: str) -> dict[str, Any]:
         for result in newest_first():
             if result.get("path") == wanted:
                 return result
-    raise UsageError(f"there is no earlier probe {path_or_id!r}.", "it is an id, a path or a file")
+    raise UsageError(
+        f"there is no earlier probe {path_or_id!r}.",
+        "give the id of a probe, a path that was probed, or a file",
+    )
 
 
 def newest_first() -> Iterator[dict[str, Any]]:

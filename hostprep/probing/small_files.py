@@ -175,9 +175,9 @@ def _several(readers: int, one: SmallRun, budget: Budget) -> tuple[int, float, F
     if several < 2:
         several, what = 1, "by one reader at a time"
     message = (
-        f"small files were only read {what}: with {readers}, each waits"
-        f" {format_seconds(readers * each)} for its last file, by the"
-        f" {format_number(one.files_per_s)} files/s of one alone; {only(left)}"
+        f"small files were only read {what}: with {readers}, each would wait"
+        f" {format_seconds(readers * each)} for its last file, going by the"
+        f" {format_number(one.files_per_s)} files/s of one alone, and {only(left)}"
     )
     fewer = Fewer(SMALL_FILES, readers, several if several > 1 else None, message)
     return several, min(budget.several, max(least, left - several * each)), fewer

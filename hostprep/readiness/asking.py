@@ -43,7 +43,7 @@ def ask_in_time(
     try:
         return ask_in_child(question, patience_seconds=patience_seconds)
     except NoAnswerInTime:
-        hint = "a disk or server behind it does not answer: mend it, or unmount it lazily"
+        hint = "a disk or server behind it does not answer: fix it, or unmount it lazily"
         if level is Level.QUICK:
             hint += "; if it is only slow, it has longer with --full (and --only this check)"
         raise CannotTell(f"{name}: no answer within {patience_seconds:g} s.", hint) from None

@@ -66,7 +66,7 @@ def load_baseline(path: Path) -> dict[str, Any]:
         document = json.loads(content)
     except (ValueError, RecursionError):
         raise UsageError(
-            f"the baseline {path} is no JSON document.",
+            f"the baseline {path} is not a JSON document.",
             "name a saved report: hostprep check --save-baseline FILE writes one",
         ) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
@@ -78,7 +78,7 @@ def load_baseline(path: Path) -> dict[str, Any]:
     if "checks" not in document:
         raise UsageError(f"{path} is the report of a check that failed.", "save another")
     if not _is_whole(document):
-        raise UsageError(f"{path} is no report as it was saved.", "save another")
+        raise UsageError(f"{path} is not a report as it was saved.", "save another")
     return document
 
 

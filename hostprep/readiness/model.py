@@ -161,7 +161,7 @@ def verdict(statuses: Iterable[Status]) -> Status:
     """Return the verdict over all findings.
 
     FAIL beats everything, then UNKNOWN. SKIP says nothing, so it is the verdict only if there is
-    nothing else: nothing was checked then, and that is no pass.
+    nothing else: nothing was checked then, which is not a pass.
     """
     found = set(statuses)
     for status in (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS):

@@ -75,7 +75,7 @@ def run_check(check: Check[Any], context: Context) -> tuple[Finding, ...]:
     except Exception as error:
         known = error if isinstance(error, HostprepError) else failed_by_host(error)
         if known is not None:
-            hint = known.hint or "mend that, then check again"
+            hint = known.hint or "fix that, then check again"
             return (Finding(Status.UNKNOWN, "host", known.message, remedy=Remedy(hint=hint)),)
         said = f"the check failed with {type(error).__name__}: {error}"
         hint = f"this is a bug in hostprep; meanwhile: --skip {check.code}"

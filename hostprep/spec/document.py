@@ -27,7 +27,7 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = frozenset({"str", "int", "float", "bool", "null", "timestamp", "value", "merge"})
 # What PyYAML sees at whatever follows, or at the end of the file, and not where it begins.
 _SEEN_LATER = {
-    "could not find expected ':'": "is no key; is a blank missing after the `:`?",
+    "could not find expected ':'": "is not a key; is a blank missing after the `:`?",
     "found unexpected end of stream": "a quotation mark stands here that no other closes",
 }
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -96,7 +96,7 @@ def parse_document(path: str, content: bytes) -> Document:
         raise SpecError(path, (Problem(1, "", "is nested too deeply"),)) from None
     except (ValueError, OverflowError):
         # PyYAML hands "\UFFFFFFFF" to chr(), which raises without a line.
-        sentence = "holds an escape that is no character"
+        sentence = "holds an escape that is not a character"
         raise SpecError(path, (Problem(1, "", sentence),)) from None
     if node is None:
         return Document(None)

@@ -87,7 +87,7 @@ class Spec:
     bare: tuple[str, ...] = field(default=(), compare=False)
 
     def check_prunable(self, shown_path: str, where: str) -> None:
-        """Raise ``UsageError`` where pruning would remove what the file says nothing of.
+        """Raise ``UsageError`` if pruning would remove everything because the file says nothing.
 
         It may have been cut short by a full disk, or come from a template that failed. ``where``
         ends the sentence: where all would go, and what was not touched.
@@ -95,14 +95,14 @@ class Spec:
         if self.blank:
             raise UsageError(
                 f"{shown_path} is empty, and --prune would remove all that hostprep made {where}",
-                "mend the file; if all is to go, write {} into it",
+                "correct the file; if everything is to be removed, write {} into it",
             )
         for section, things in (("volumes", "volume"), ("datasets", "data set")):
             if section in self.bare:
                 raise UsageError(
                     f"{shown_path} has nothing behind `{section}:`, and --prune would remove every"
                     f" {things} that hostprep made {where}",
-                    f"mend the file; if none is wanted, write `{section}: []`",
+                    f"correct the file; if none is wanted, write `{section}: []`",
                 )
 
 
@@ -118,7 +118,7 @@ class Problem:
 class SpecError(UsageError):
     """The spec file holds mistakes: all of them, by line, in ``problems``.
 
-    ``more``: there are entries that can be held against each other only when those are mended.
+    ``more``: some entries can be compared with each other only once the mistakes are corrected.
     """
 
     code = "spec"
@@ -132,9 +132,13 @@ class SpecError(UsageError):
             lines.insert(0, f"{path} holds {len(problems)} mistakes; nothing was changed.")
         if len(problems) > _MOST_SHOWN:
             lines.append(f"... and {len(problems) - _MOST_SHOWN} more")
-        later = ", and then judges what rests on the entries with mistakes" if more else ""
+        later = (
+            "; what depends on the entries with mistakes is checked once they are right"
+            if more
+            else ""
+        )
         super().__init__(
             "\n".join(lines),
-            f"mend the file; `hostprep spec check` reads it without acting on it{later}",
+            f"correct the file; `hostprep spec check` reads it without acting on it{later}",
         )
         self.problems = problems

@@ -14,7 +14,7 @@ def name_problem(written: str) -> str | None:
     would be none that an admin finds.
     """
     if not written or written in (".", ".."):
-        return "is no name"
+        return "is not a name"
     if "/" in written:
         return "holds a slash"
     if not written.isprintable():

@@ -147,7 +147,7 @@ def sync_file_system(descriptor: int, so_far: str, then: str | None = None) -> N
         raise NotWritten(
             f"the target's file system could not be flushed to its disk: {error.strerror};"
             f" {so_far}.",
-            f"mend that (dmesg may say more about the disk), and {run_again(then)}",
+            f"fix that (dmesg may say more about the disk), and {run_again(then)}",
         ) from None
 
 

@@ -25,7 +25,7 @@ def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | 
     """If a refusal to mount over files concerns our data sets, add what to do about them."""
     lines = " and ".join(f"`hostprep unstage {shlex.quote(target)}`" for target in targets)
     if isinstance(refusal, NotEmpty) and lines:
-        moved = f"hostprep staged that: {lines} first, and stage it again into the volume; or"
+        moved = f"hostprep staged that: first {lines}, then stage it again into the volume; or"
         refusal.spec_hint = f"{moved} {refusal.spec_hint}"
         refusal.hint = f"{moved} {refusal.hint}"
     return refusal
@@ -43,11 +43,11 @@ def unstage_leftovers(
     if not isinstance(refusal, NoRoom) or not lines:
         return
     named = " and ".join(lines[:_MOST_NAMED])
-    more = ", or others that it does not name" if lines[_MOST_NAMED:] else ""
+    more = ", and others" if lines[_MOST_NAMED:] else ""
     whom = "them" if lines[1:] else "it"
     after = f"; --prune would remove {whom} only after the volume is changed" if prune else ""
     refusal.spec_hint = (
-        f"{named} first, if nobody needs {whom}: the spec does not name {whom}{more}{after}; or"
+        f"first {named}{more}, if nobody needs {whom}: the spec does not name {whom}{after}; or"
         f" {refusal.spec_hint}"
     )
 
@@ -64,11 +64,11 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
     where = ""
     if name:
         where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
-    hint = f"mend that and {run_again(then)}"
+    hint = f"fix that and {run_again(then)}"
     records = f"{state_dir()}/"
     # A directory above the records is named if they could not be made in it.
     if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
-        hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
+        hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR=DIR moves them elsewhere"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
     elif error.strerror == NO_CHOWN:

@@ -15,7 +15,7 @@ def cure_of(skipped: Iterable[Skipped]) -> str:
     found = {item.cure for item in skipped if item.failed}
     cures = [cure for cure in dict.fromkeys(CURES.values()) if cure in found]
     if not found or None in found:
-        cures.append("mend the source")
+        cures.append("fix the source")
     return " and ".join(cures)
 
 
@@ -28,7 +28,8 @@ def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
     what = f"{format_count(failed)} of the source's entries could not be staged"
     if result.published:
         error = HostprepError(
-            f"{what}; they are not in {result.target} as they are now: --partial published it so.",
+            f"{what}; a run with --partial published {result.target} without"
+            f" {'its' if failed == 1 else 'their'} present state.",
             f"{cure} and run the same command again, or accept it: --partial",
         )
     else:

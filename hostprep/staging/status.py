@@ -167,7 +167,7 @@ def _cut_short(record: Record) -> tuple[str, str | None]:
     if record.failure is None:
         return f"a run did not get to its end; {again}", helps
     if any(words in record.failure for words in map(os.strerror, DISK_FAILS)):
-        helps = helps or f"{SEE_DMESG}: mend that and run the same command again"
+        helps = helps or f"{SEE_DMESG}: fix that and run the same command again"
     return f"a run failed ({record.failure}); {again}", helps
 
 
@@ -270,7 +270,7 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None
         return "unknown", str(error), error.hint
     if answer["unreadable"]:
         count = format_count(answer["unreadable"], "folder")
-        return "unknown", f"not readable of the source: {count}", None
+        return "unknown", f"{count} of the source cannot be read", None
     if answer["empty"] and record.files:  # a run refuses to copy this
         return "unknown", "the source is empty: is its file system mounted?", None
     if place := answer["not_mounted"]:  # and this
@@ -279,23 +279,24 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None
             f"{one_line(place)} is empty, where a file system was mounted before",
             None,
         )
+    if answer["damaged"]:  # the counts would call files of ours somebody else's
+        return "stale", answer["damaged"], answer["helps"]
     parts = [
         f"{answer[key]:,} {words}"
         for key, words in (
             ("copy", "to copy"),
             ("delete", "to delete"),
             ("blocked", "whose place on the target is taken"),
-            ("folders", "to bring up to date among the folders"),
+            ("folders", f"folder{'' if answer['folders'] == 1 else 's'} to bring up to date"),
             ("foreign", "not staged by hostprep"),
         )
         if answer[key]
     ]
+    parts = [", ".join(parts)] if parts else []
     if answer["by_hand"]:
         parts.append("the source is as it was staged: the copy was changed by hand")
-    if answer["damaged"]:
-        parts.append(answer["damaged"])
-    stale = any(answer[key] for key in ("copy", "delete", "blocked", "folders", "damaged"))
-    return ("stale" if stale else "fresh"), ", ".join(parts), answer["helps"]
+    stale = any(answer[key] for key in ("copy", "delete", "blocked", "folders"))
+    return ("stale" if stale else "fresh"), "; ".join(parts), None
 
 
 def _compare(record: Record) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _note(record: Record, *, left: int | None) -> None:
 
 def _stopped(error: OSError, record: Record) -> HostprepError:
     where = f" ({error.filename})" if error.filename else ""
-    hint = "mend that and run the same command again: it goes on where this one stopped"
+    hint = "fix that and run the same command again: it goes on where this one stopped"
     if error.errno == errno.EPERM:
         hint = f"{what_is_fixed(os.path.dirname(record.target))}; {hint}"
     elif error.errno in DISK_FAILS:  # ext4 is read-only then, but seems to be mounted for writing

@@ -107,7 +107,7 @@ def find_record(name_or_path: str) -> Record:
     known = ", ".join(f"{record.name} ({one_line(record.target)})" for record in records)
     raise UsageError(
         f"hostprep knows no data set {name_or_path!r}; nothing was changed.",
-        f"it knows: {known or 'none'}",
+        f"known: {known or 'none'}",
     )
 
 

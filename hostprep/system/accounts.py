@@ -103,7 +103,7 @@ def _id(number: str) -> int:
     # The largest 32-bit number is not an id: for chown(2) it means "do not change".
     if len(number) > 10 or int(number) >= 0xFFFFFFFF:
         raise UsageError(
-            f"{number} is no user or group id: those end at {0xFFFFFFFE}.",
+            f"{number} is not a user or group id: those end at {0xFFFFFFFE}.",
             "give the id of a user or group of this host",
         )
     return int(number)

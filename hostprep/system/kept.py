@@ -145,7 +145,7 @@ def as_declared(record: Record, *, paths: Iterable[str] = ()) -> Record:
             raise TypeError(f"its {name} is of another kind")
     for name in paths:
         if (path := getattr(record, name)) is not None and not os.path.isabs(path):
-            raise TypeError(f"its {name} is no absolute path")
+            raise TypeError(f"its {name} is not an absolute path")
     return record
 
 

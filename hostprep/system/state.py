@@ -25,8 +25,8 @@ def squashed_hint(uid: int) -> str:
     if uid != _NOBODY:
         return ""
     return (
-        "; where a server gives nobody all that one makes (NFS: root_squash, all_squash), records"
-        " and locks belong on a disk of this machine: HOSTPREP_STATE_DIR=DIR"
+        "; if a server gives the files that one makes to another user (NFS: root_squash,"
+        " all_squash), records and locks belong on a disk of this machine: HOSTPREP_STATE_DIR=DIR"
     )
 
 
@@ -72,7 +72,7 @@ def moved(variable: str) -> Path | None:
         return path  # it is created when needed; or whoever needs it reports the reason
     if not possible:
         raise UsageError(
-            f"{variable} names {path}, which is no directory; nothing was done.",
+            f"{variable} names {path}, which is not a directory; nothing was done.",
             "name a directory, which is made if it is not there, or unset the variable",
         )
     return path
@@ -175,7 +175,7 @@ def cannot_remember(directory: Path, why: str) -> Refused:
     """Return the refusal if nothing can be recorded in ``directory``, and ``why``."""
     return Refused(
         f"hostprep could not remember what it does in {directory}: {why}; nothing was changed.",
-        "mend that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
+        "fix that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
     )
 
 
@@ -183,7 +183,7 @@ def cannot_lock(directory: Path, why: str) -> Refused:
     """Return the refusal if no lock can be made in ``directory``, and ``why``."""
     return Refused(
         f"hostprep could not lock what it works on in {directory}: {why}; nothing was changed.",
-        "mend that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
+        "fix that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
     )
 
 
@@ -263,7 +263,7 @@ def _unreadable(directory: Path, error: OSError) -> HostprepError:
     elif error.errno in (errno.EACCES, errno.EPERM):
         hint = f"run it as the user whose records they are{another}"
     else:
-        hint = f"mend that and run the same command again (dmesg may say more){another}"
+        hint = f"fix that and run the same command again (dmesg may say more){another}"
     return HostprepError(
         f"hostprep's records in {directory} cannot be read: {error.strerror}; nothing was changed.",
         hint,

@@ -43,7 +43,7 @@ def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: 
         where = f" ({error.filename})" if error.filename else ""
         raise HostprepError(
             f"the new fstab could not be checked: {error.strerror}{where}; fstab is as it was.",
-            "hostprep checks it in its state directory: mend that and run the same command again,"
+            "hostprep checks it in its state directory: fix that and run the same command again,"
             " or move it with HOSTPREP_STATE_DIR",
         ) from None
 

@@ -107,10 +107,13 @@ def labels_in(options: Sequence[str]) -> tuple[str, ...]:
 
 def size_drift(size_bytes: int, wanted_bytes: int) -> str:
     """Return the words for a volume of another size than it should have."""
-    return (
-        f"size {format_bytes(size_bytes)} ({size_bytes} bytes) instead of"
-        f" {format_bytes(wanted_bytes)} ({wanted_bytes} bytes)"
-    )
+    return f"size {_bytes_in_words(size_bytes)} instead of {_bytes_in_words(wanted_bytes)}"
+
+
+def _bytes_in_words(size_bytes: int) -> str:
+    if not size_bytes:  # so statvfs says it, and tmpfs takes it
+        return "unlimited"
+    return f"{format_bytes(size_bytes)} ({size_bytes} bytes)"
 
 
 def _octal(text: str) -> int:

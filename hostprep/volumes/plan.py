@@ -178,8 +178,8 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         unchanged.append(
             Unchanged(
                 "noswap",
-                "not as was asked for: the kernel changes it only at a mount. Unmount the volume"
-                " and mount it again for that",
+                "left as it is, not as was asked for: the kernel sets it only when a volume is"
+                " mounted. To change it, unmount the volume and mount it again",
                 as_wanted=False,
             )
         )
@@ -193,7 +193,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     read_only = read_only_warnings(live, mode, owner)
     if read_only:
         line = making_writable(live.path, live.options)
-        words = f"it is read-only, and stays so: `{line}` lifts that"
+        words = f"it is read-only, and stays so: `{line}` makes it writable"
         unchanged.append(Unchanged(live.path, words, as_wanted=False))
     elif not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
         unchanged.append(Unchanged(live.path, "it is mounted as wanted"))

@@ -116,7 +116,7 @@ def write_record(record: VolumeRecord, done: str = "nothing else was changed") -
     except OSError as error:
         raise HostprepError(
             f"the record {file} cannot be written: {error.strerror}; {done}.",
-            "hostprep remembers its volumes there: mend that and run the same command again, or"
+            "hostprep remembers its volumes there: fix that and run the same command again, or"
             " move it with HOSTPREP_STATE_DIR",
         ) from None
 
@@ -133,7 +133,7 @@ def delete_record(path: str, done: str = "nothing else was changed") -> None:
     except OSError as error:
         raise HostprepError(
             f"the record {file} cannot be removed: {error.strerror}; {done}.",
-            "hostprep remembers its volumes there: mend that and run the same command again",
+            "hostprep remembers its volumes there: fix that and run the same command again",
         ) from None
 
 

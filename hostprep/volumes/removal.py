@@ -257,7 +257,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         raise StillUsed(
             f"{path} still holds {format_bytes(facts.live.used_bytes)} ({names}), which would be"
             " lost; nothing was changed.",
-            "remove data sets with `hostprep unstage`, or lose it all by"
+            "remove data sets with `hostprep unstage`, or discard it all with"
             f" `hostprep unmount {shlex.quote(path)}{' --fstab' if request.fstab else ''}"
             " --discard-data`",
             spec_hint="remove data sets with `hostprep unstage`, and move away what else is in it",

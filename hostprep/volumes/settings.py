@@ -59,7 +59,7 @@ def new_size(request: VolumeRequest, live: LiveVolume, unchanged: list[Unchanged
     """
     if not live.size_bytes:
         raise Refused(
-            f"{live.path} has no limit of size, as after `mount -o remount,size=0`, and the kernel"
+            f"{live.path} has no size limit, as after `mount -o remount,size=0`, and the kernel"
             " does not set one at a remount; nothing was changed.",
             f"unstage what is in it (`hostprep status` shows what), `hostprep unmount"
             f" {shlex.quote(live.path)}`, and run the same command again",
@@ -102,7 +102,7 @@ def new_inodes(
     """
     if live.inodes is None:
         raise Refused(
-            f"{live.path} has no limit of inodes, though hostprep mounted it with one, and the"
+            f"{live.path} has no inode limit, though hostprep mounted it with one, and the"
             " kernel does not set one at a remount; nothing was changed.",
             "unmount it and mount it again",
         )

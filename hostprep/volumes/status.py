@@ -128,7 +128,9 @@ def _line_drift(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
     if given is None:
         found.append(f"size {format_bytes(live.size_bytes)} instead of none, which is half the RAM")
     elif wanted is None:
-        found.append(f"size {format_bytes(live.size_bytes)} instead of {given}, which is no size")
+        found.append(
+            f"size {format_bytes(live.size_bytes)} instead of {given}, which is not a size"
+        )
     elif given.endswith("%") and abs(live.size_bytes - wanted) > ram_bytes // 100:
         found.append(size_drift(live.size_bytes, wanted))
     return tuple(found)

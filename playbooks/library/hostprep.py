@@ -73,8 +73,8 @@ predicted:
 """
 
 _IN_TURN = (
-    "-> agree on one spec, and provision one after the other; where nobody else did, the inventory"
-    " has this host under two names"
+    "-> agree on one spec, and provision one after the other; if nobody else did, the inventory"
+    " lists this host under two names"
 )
 
 
@@ -111,8 +111,8 @@ def look(module: AnsibleModule) -> None:
             changed=True,
             predicted=False,
             document=None,
-            msg="hostprep is not installed here yet, and could not be tried before it is, which"
-            " takes Python 3.11: what it would change cannot be told",
+            msg="hostprep is not installed here yet, and running it without installing it takes"
+            " Python 3.11: what it would change is not known",
         )
     else:
         module.fail_json(
@@ -204,7 +204,7 @@ def look_ahead(module: AnsibleModule, arguments: list[str], content: str) -> dic
         named = re.escape(file.name) + r"(:\d+)?"
         error["message"] = re.sub(named, "the spec of this host", error["message"])
         error["hint"] = (
-            "mend hostprep.yml, or the inventory where that gives this host a section of its own"
+            "correct hostprep.yml, or the inventory if it gives this host a section of its own"
         )
     return document
 

@@ -94,7 +94,7 @@ def test_a_variable_that_is_misspelt_is_told_of_its_host_alone(inventory: Path) 
     hosts = {each["host"]: each for each in json.loads(done.stdout)["hosts"]}
     assert done.returncode == 4 and hosts["fine"]["verdict"] == "PASS"
     (found,) = hosts["poor"]["report"]["checks"]
-    assert found["message"].startswith("the variable hostprep_volums of this host is none of")
+    assert found["message"].startswith("the variable hostprep_volums of this host is not one of")
     assert found["remedy"]["hint"] == "did you mean hostprep_volumes?"
     assert found["remedy"]["commands"] == []
 

@@ -74,7 +74,7 @@ def test_refused_paths(
 def test_size_0_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["mount", "/mnt/hostprep-test", "--size", "0"]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and "'0' is nothing: a volume of size 0" in captured.err
+    assert captured.out == "" and "'0' is not a size for a volume: one of size 0" in captured.err
 
 
 def test_a_size_that_lost_its_unit_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,7 +165,10 @@ def test_a_first_spec_goes_into_the_file_that_is_named(
     words: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["spec", "init", *words]) == 0
-    assert capsys.readouterr().out == "lab.yml is written; `hostprep plan lab.yml` reads it\n"
+    assert (
+        capsys.readouterr().out
+        == "lab.yml was written; `hostprep plan lab.yml` shows what it would change\n"
+    )
     load_spec(home / "lab.yml")
     assert not (home / "hostprep.yml").exists()
     assert run(["spec", "init", *words]) == 5
@@ -177,7 +180,7 @@ def test_a_first_spec_goes_into_the_file_that_is_named(
     [
         ("folder", "folder is a directory; nothing was written."),
         ("link", "link is a directory; nothing was written."),
-        ("/dev/full", "/dev/full is no regular file; nothing was written."),
+        ("/dev/full", "/dev/full is not a regular file; nothing was written."),
         ("dangling", "dangling exists, and a spec"),
     ],
 )
@@ -243,7 +246,7 @@ def test_where_nobody_can_be_asked_the_spec_and_the_plan_come_first(home: Path) 
     write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")
     code, shown, said = apply()
     assert code == 2 and "would: dataset data: " in shown
-    assert "there is nobody to ask here; nothing was changed.\n  -> give --yes" in said
+    assert "there is nobody to ask here; nothing was changed.\n  -> --yes goes ahead" in said
     code, shown, _ = apply("--json")
     assert code == 2 and json.loads(shown)["error"]["message"].startswith("there is nobody to ask")
     assert not (home / "fast").exists()
@@ -368,7 +371,7 @@ def test_where_nothing_failed_and_something_is_left_the_hint_is_not_to_mend_what
         _conclude(Applied(HostPlan("/spec.yml", ()), (), (), (), after), as_json=False)
     said = capsys.readouterr().err
     assert "0 objects failed, 1 still to be done" in said
-    assert "mend what failed" not in said and "something else changed it meanwhile" in said
+    assert "fix what failed" not in said and "something else changed it meanwhile" in said
 
 
 @pytest.mark.parametrize(

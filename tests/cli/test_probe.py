@@ -135,7 +135,7 @@ def test_a_need_out_of_reach_fails_with_remedies() -> None:
     finally:
         folder.rmdir()  # fails where something is left
     if fields["device"]["kernel_class"] != "ram":
-        pytest.skip("/dev/shm is no tmpfs here")
+        pytest.skip("/dev/shm is not a tmpfs here")
     doubts = {reason["code"] for reason in fields["invalid_reasons"]}
     assert doubts <= {"cpu_saturated", "too_little_time"}
     if code == 4 and doubts:

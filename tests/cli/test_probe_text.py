@@ -80,10 +80,10 @@ def test_a_memory_that_gives_no_more_than_the_storage_is_explained() -> None:
     cold = (small_run(1, 80), small_run(8, 1000))
     for rate, told in ((900, True), (1100, False)):
         said = text(measured(small=small_files(cold=cold, cached=small_run(8, rate), staged=None)))
-        assert ("memory gave them no faster than cold" in said) is told
+        assert ("from memory they came no faster" in said) is told
     # Of another number of readers that says nothing.
     said = text(measured(small=small_files(cold=cold, cached=small_run(2, 900), staged=None)))
-    assert "no faster than cold" not in said
+    assert "came no faster" not in said
 
 
 def test_what_memory_gave_stands_below_what_the_storage_gave() -> None:
@@ -96,7 +96,7 @@ def test_what_memory_gave_stands_below_what_the_storage_gave() -> None:
 
 def test_empty_files_are_told_of_where_there_are_any() -> None:
     said = text(measured(small=small_files(empty=3)))
-    assert "left out, as nothing is read of them: 3 empty files" in said
+    assert "left out, because nothing is in them to be read: 3 empty files" in said
     assert "empty" not in text(measured())
     assert "1 file could not be read" in text(measured(small=small_files(unreadable=1)))
     assert "could not be read" not in text(measured())
@@ -115,7 +115,7 @@ def test_inodes_in_memory_are_a_word_against_a_disk_and_none_against_memory() ->
 
 
 def test_what_there_was_no_time_for_is_told_once() -> None:
-    words = "sequential reads were only made 8 at a time: with 32 it takes 7.4 s"
+    words = "sequential reads were only made 8 at a time: 32 at a time need at least 7.4 s"
     fewer = (Fewer(SEQUENTIAL_READS, 32, 8, words),)
     harmless = text(measured(fio=(*ARM_RUNS, fio_run("read", 8, 150)), fio_fewer=fewer))
     assert f"\n  {words}\n" in harmless and "INVALID" not in harmless
@@ -234,7 +234,7 @@ def test_changes_and_what_was_not_measured() -> None:
 def test_files_that_are_no_part_of_the_figures_are_counted() -> None:
     said = text(measured(small=small_files(unreadable=1, empty=1200)))
     assert "1 file could not be read" in said
-    assert "left out, as nothing is read of them: 1,200 empty files" in said
+    assert "left out, because nothing is in them to be read: 1,200 empty files" in said
 
 
 def test_folders_that_were_not_looked_into_are_counted() -> None:

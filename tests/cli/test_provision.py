@@ -44,9 +44,9 @@ RUN = FleetRun(
 @pytest.mark.parametrize(
     ("inventory", "said"),
     [
-        ("images", "images/one/a.jpg is no inventory: it is not text; no host was reached."),
-        ("images/one/a.jpg", "images/one/a.jpg is no inventory"),
-        ("latin", "latin is no inventory"),
+        ("images", "images/one/a.jpg is not an inventory: it is not text; no host was reached."),
+        ("images/one/a.jpg", "images/one/a.jpg is not an inventory"),
+        ("latin", "latin is not an inventory"),
         ("a,b\x1b[2J", "'a,b\\x1b[2J' holds characters that no host's name can have"),
         ("a,\udcff", "holds characters that no host's name can have"),
         ("pipe", "the inventory pipe is a pipe or a device; no host was reached."),

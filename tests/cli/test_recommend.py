@@ -175,7 +175,7 @@ def ends_in_a_sentence(name: str, status: int, words: str) -> str:
         ("empty", 4, "is empty"),
         ("three", 4, "has 3 samples, 1 batch of 32"),
         ("broken", 1, "could not be opened: FileNotFoundError: /data/train.lmdb"),
-        ("constant", 2, "is no loader"),
+        ("constant", 2, "is not a loader"),
         ("train_and_validate", 2, "holds several things"),
         ("by_name", 2, "holds several things"),
         ("absent", 2, "has no absent"),

@@ -49,7 +49,8 @@ def test_a_sound_spec_is_said_in_words(here: Path, capsys: pytest.CaptureFixture
         "hostprep.yml is valid:\n"
         "  volume /mnt/hostprep: 30.0 GiB, owner alice:ml, mode 0750, 2,000,000 inodes, "
         "huge pages never, may be swapped out\n"
-        f"  data set city: {here}/sets/cityscapes -> /mnt/hostprep/city, again after each boot\n"
+        f"  data set city: {here}/sets/cityscapes -> /mnt/hostprep/city,"
+        " staged again after each boot\n"
         "  data set coco: /srv/coco -> /nvme/coco\n"
         "  requirement city: 1800 samples/s\n"
         "  requirement coco: 400 MB/s\n"
@@ -140,7 +141,7 @@ def test_mistakes_go_to_stderr_with_exit_code_2(
         "hostprep: hostprep.yml holds 2 mistakes; nothing was changed.\n"
         "    hostprep.yml:3: volumes[0].siez: unknown key; did you mean `size`?\n"
         "    hostprep.yml:4: packages: must be a list: each entry begins with `- `\n"
-        "  -> mend the file; `hostprep spec check` reads it without acting on it\n"
+        "  -> correct the file; `hostprep spec check` reads it without acting on it\n"
     )
 
 
@@ -148,11 +149,11 @@ def test_that_more_mistakes_may_come_to_light_is_said(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = here / "hostprep.yml"
-    hint = "  -> mend the file; `hostprep spec check` reads it without acting on it"
+    hint = "  -> correct the file; `hostprep spec check` reads it without acting on it"
     # Whether /b is a volume is not known while the only one has no path that is one.
     spec.write_text("volumes: [{path: b, size: 3G}]\ndatasets: [{source: /s, volume: /b}]\n")
     assert run(["spec", "check"]) == 2
-    later = ", and then judges what rests on the entries with mistakes\n"
+    later = "; what depends on the entries with mistakes is checked once they are right\n"
     assert capsys.readouterr().err.endswith(f"{hint}{later}")
     spec.write_text("volumes: [{path: /a, size: 3G}]\ndatasets: [{source: /s, volume: /b}]\n")
     assert run(["spec", "check"]) == 2
@@ -169,7 +170,7 @@ def test_mistakes_as_json_are_a_list_too(here: Path, capsys: pytest.CaptureFixtu
         "error": {
             "code": "spec",
             "message": "hostprep.yml:3: volumes[0].siez: unknown key; did you mean `size`?",
-            "hint": "mend the file; `hostprep spec check` reads it without acting on it",
+            "hint": "correct the file; `hostprep spec check` reads it without acting on it",
         },
         "problems": [
             {

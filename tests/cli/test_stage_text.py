@@ -104,16 +104,16 @@ def test_the_number_that_was_planned_is_not(
         ({"digest": "d"}, "verified (read back and compared), digest d"),
         (
             {"digest": "d", "kept_files": 1},
-            "verified (read back and compared; what was kept, when it was copied), digest d",
+            "verified (read back and compared; kept files: when they were copied), digest d",
         ),
         (
             {"digest": "d", "kept_files": 1, "full_check": True},
-            "verified (read back and compared; what was kept, read again here and in the source),"
+            "verified (read back and compared; kept files: read again here and in the source),"
             " digest d",
         ),
         (
             {"digest": "d", "kept_files": 1, "verify": Verify.INFLIGHT},
-            "read back and compared; what was kept, only hashed in flight when it was copied;"
+            "read back and compared; kept files: only hashed in flight when they were copied;"
             " digest d",
         ),
         (
@@ -176,7 +176,7 @@ def test_what_is_not_there_is_named_on_stderr_and_counted(
         outward_links=4,
         outward_named=("a", "b", "c", "d"),
     )
-    conclude(result, None, HostprepError("not all.", "mend it"), as_json=False)
+    conclude(result, None, HostprepError("not all.", "fix it"), as_json=False)
     out, err = capsys.readouterr()
     assert "  2 taken up from an interrupted run, 3 kept, 1 deleted\n" in out
     assert "  left out: 1 entry (a fifo)\n" in out
@@ -185,7 +185,7 @@ def test_what_is_not_there_is_named_on_stderr_and_counted(
     assert "left alone, not staged by hostprep: mine\n" in err
     assert "not staged: closed-0: why\n" in err and "one more" not in err
     assert "hostprep: ... and 1 more (--json has all)\n" in err
-    assert err.endswith("hostprep: not all.\n  -> mend it\n")
+    assert err.endswith("hostprep: not all.\n  -> fix it\n")
 
 
 def test_nothing_is_told_of_what_was_not_published(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,5 +38,5 @@ def test_a_volume_without_a_limit_is_not_called_one_of_no_bytes(
     live = live_volume(path="/mnt/ram", size_bytes=0)
     _show_volume(VolumeStatus("/mnt/ram", live, in_fstab=False, drift=(), fstab_drift=()))
     shown = capsys.readouterr().out.splitlines()[0]
-    assert shown.startswith("volume /mnt/ram: no limit of size, 1 of 9,999 inodes, huge=never, ")
-    assert volume_line(live).startswith("/mnt/ram: no limit of size, 9,999 inodes, mode 0755, ")
+    assert shown.startswith("volume /mnt/ram: no size limit, 1 of 9,999 inodes, huge=never, ")
+    assert volume_line(live).startswith("/mnt/ram: no size limit, 9,999 inodes, mode 0755, ")

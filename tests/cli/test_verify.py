@@ -66,7 +66,7 @@ def test_a_torch_without_cuda_is_a_skip_in_text_and_in_json() -> None:
     text = verify()
     assert text.returncode == 4
     last = text.stdout.splitlines()[-1]
-    assert last.startswith("SKIP: 1 SKIP; nothing was tested, and this is no pass")
+    assert last.startswith("SKIP: 1 SKIP; nothing was tested, which is not a pass")
     assert "PASS" not in text.stdout and text.stderr == ""
     answer = verify("--json")
     fields = document(answer)
@@ -172,4 +172,4 @@ def test_a_device_that_is_none_is_a_usage_error(device: str) -> None:
 
 def test_a_folder_that_is_none_is_a_usage_error(tmp_path: Path) -> None:
     done = verify("--data", str(tmp_path / "nowhere"))
-    assert done.returncode == 2 and "is no folder" in done.stderr
+    assert done.returncode == 2 and "is not a folder" in done.stderr

@@ -51,12 +51,12 @@ def test_what_is_staged_is_ready_at_once(source: Path, fast: Path) -> None:
 
 
 def test_an_unknown_name_is_told_from_a_near_one(source: Path, fast: Path) -> None:
-    later = "; with --timeout SECONDS it waits for one that is yet to be staged"
-    assert hostprep("wait", "cityscapes", expect=2)["error"]["hint"] == f"it knows: none{later}"
+    later = "; with --timeout SECONDS this command waits until it is staged"
+    assert hostprep("wait", "cityscapes", expect=2)["error"]["hint"] == f"known: none{later}"
     hostprep("stage", source, "--to", fast)
     error = hostprep("wait", "cityscape", expect=2)["error"]
     assert (error["code"], error["hint"]) == ("usage", f"did you mean cityscapes?{later}")
-    assert hostprep("wait", "imagenet", expect=2)["error"]["hint"] == f"it knows: cityscapes{later}"
+    assert hostprep("wait", "imagenet", expect=2)["error"]["hint"] == f"known: cityscapes{later}"
 
 
 @pytest.mark.parametrize("by_path", [False, True])
@@ -95,7 +95,7 @@ def test_one_that_nobody_begins_is_told_when_the_time_is_over(source: Path, fast
 @pytest.mark.usefixtures("fast")
 def test_that_nothing_at_all_is_known_is_not_told_to_who_waits_for_the_first() -> None:
     done = run_hostprep("wait", "imagenet", "--timeout", "0.1")
-    assert done.returncode == 1 and "it knows" not in done.stderr
+    assert done.returncode == 1 and "(known" not in done.stderr
     assert "no data set of this name is on record" in done.stderr and "--timeout" in done.stderr
 
 
@@ -118,7 +118,7 @@ def test_a_record_that_cannot_be_read_is_named(source: Path, fast: Path) -> None
         error = hostprep("wait", word, expect=1)["error"]
         assert str(record) in error["message"] and "move the folder away" in error["hint"]
     hint = hostprep("wait", "imagenet", expect=2)["error"]["hint"]
-    assert hint.startswith("it knows: other; the record ") and str(record) in hint
+    assert hint.startswith("known: other; the record ") and str(record) in hint
     hostprep("wait", "other")
 
 
@@ -145,7 +145,7 @@ def test_what_is_gone_fails_at_once(source: Path, fast: Path) -> None:
     ("written", "instead", "words"),
     [
         (b'"phase": "staged"', b'"phase": "updating"', "a run did not get to its end"),
-        (b'"partial": false', b'"partial": true', "entries are not in it"),
+        (b'"partial": false', b'"partial": true', "missing from it, or not up to date"),
         (b'"volume": null', b'"volume": "/mnt/none"', "its volume /mnt/none is not mounted"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_folder_that_is_somebody_elses_is_left_and_named(lab: Lab) -> None:
         for words in (["--check"], []):
             document = lab.controller.provision("--limit", "beta", *words, expect=1)
             message = by_host(document)["beta"]["message"]
-            assert message.startswith("/opt/hostprep is there and is no virtual environment")
+            assert message.startswith("/opt/hostprep is there and is not a virtual environment")
         assert beta.ssh("ls -A /opt/hostprep").stdout == "build-notes\n"
     finally:
         beta.ssh("rm -r /opt/hostprep && mv /opt/kept /opt/hostprep")

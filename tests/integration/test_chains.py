@@ -182,7 +182,7 @@ def test_a_link_out_of_the_source_is_refused_since_none_knows_what_is_beside_the
     spec = chained_by_link(chain, f"../{meant.relative_to(chain.root)}")
     planned = run_hostprep("plan", str(spec))
     assert planned.returncode == 5
-    assert "out of which a symlink leads" in planned.stderr and str(meant) in planned.stderr
+    assert "a symlink leads out of it" in planned.stderr and str(meant) in planned.stderr
 
 
 def test_a_users_link_there_is_judged_before_what_it_leads_to_is_read(chain: Chain) -> None:
@@ -213,7 +213,7 @@ def test_all_of_it_comes_back_after_a_reboot(chain: Chain, own_state: Path) -> N
         mount("--fstab", own_state / "fstab", chain.root / name)
     early = run_hostprep("restage", "two")
     assert early.returncode == 5
-    assert f"{chain.first} is of the copy of one, and is not there" in early.stderr
+    assert f"{chain.first} is in the copy of one, and is not there" in early.stderr
     assert "`systemctl restart hostprep-stage-one.service`" in early.stderr
     for name in ("one", "two"):
         assert run_hostprep("restage", name).returncode == 0
@@ -259,9 +259,9 @@ def test_a_refusal_names_the_data_set_that_is_to_be_mended(chain: Chain) -> None
     refusals = apply(chain.spec, expect=5)["refusals"]
     refused = {each["subject"]: each for each in refusals if each["kind"] == "dataset"}
     assert f"the source {chain.source} does not exist" in refused["one"]["message"]
-    assert "of the copy of one, which is refused" in refused["two"]["message"]
-    assert refused["two"]["hint"] == "mend what is said of one"
-    assert "of the copy of two, which is refused" in refused["three"]["message"]
+    assert "in the copy of one, which is refused" in refused["two"]["message"]
+    assert refused["two"]["hint"] == "first fix what is said of one"
+    assert "in the copy of two, which is refused" in refused["three"]["message"]
     (chain.root / "gone").rename(chain.source)
     chain.datasets[0]["source"] = chain.second / "none"
     (refusal,) = plan(chain.write(), expect=5)["refusals"]
@@ -270,7 +270,7 @@ def test_a_refusal_names_the_data_set_that_is_to_be_mended(chain: Chain) -> None
     apply(chain.write())
     chain.datasets.insert(0, {"name": "three", "source": chain.second / "none", "to": chain.root})
     (refusal,) = plan(chain.write(), expect=5)["refusals"]
-    assert "of the copy of two, which is whole and does not have it" in refusal["message"]
+    assert "in the copy of two, which is whole and does not hold it" in refusal["message"]
 
 
 def test_what_somebody_put_in_its_place_is_found_before_the_first_change(chain: Chain) -> None:

@@ -72,15 +72,15 @@ def test_others_are_told_all_but_the_names(
     assert "xxh3sum:" in seen and "patient" not in seen and "4711" not in seen
     found = _status(target, *NOBODY)
     assert (found["state"], found["freshness"]) == ("staged", "unknown")
-    assert found["reason"].startswith("data has folders that are closed to some")
+    assert found["reason"].startswith("data has folders that not everybody may read")
     assert found["hint"].startswith("run it with sudo")
     assert hostprep("wait", "data", prefix=NOBODY)["datasets"][0]["ready"]
     check = _check(*NOBODY)
     assert check["status"] == "SKIP"
-    assert check["message"].startswith("data has folders that are closed to some")
+    assert check["message"].startswith("data has folders that not everybody may read")
     assert "check as root" in check["message"]
     error = hostprep("stage", source, "--to", target, "--dry-run", prefix=NOBODY, expect=1)
-    assert "not for this user" in error["error"]["message"]
+    assert "this user may not read the list" in error["error"]["message"]
     assert _check()["status"] == "PASS"
     mine = _status(target)
     assert (mine["freshness"], mine["hint"]) == ("fresh", None)
@@ -97,7 +97,7 @@ def test_a_plan_of_who_may_not_read_them_leaves_that_to_root(
         (kept,) = found["unchanged"]
         assert "only root can tell" in kept["reason"] and found["changes"] == []
     done = run_hostprep("plan", spec, *QUIET, prefix=NOBODY)
-    assert "is not for this user" in done.stdout + done.stderr
+    assert "this user may not read the list" in done.stdout + done.stderr
 
 
 def test_so_does_one_that_is_staged_from_such_copies(
@@ -119,7 +119,7 @@ def test_so_does_one_that_is_staged_from_such_copies(
     found = hostprep("plan", spec, *QUIET, prefix=NOBODY)
     told = {each["subject"]: each["reason"] for each in found["unchanged"]}
     assert "only root can tell" in told[f"{target}/data"]
-    assert "for root to tell of" in told[f"{second}/data"]
+    assert "only root can tell what to do" in told[f"{second}/data"]
     assert found["changes"] == found["refusals"] == []
     write_spec(spec, datasets=[first, {"source": target / "data", "to": second}])
     (second / "data/class-0/theirs").write_bytes(b"kept")
@@ -295,7 +295,7 @@ def test_apply_closes_them_as_well(
     (manifest,) = state.glob("datasets/*/manifest.jsonl")
     manifest.chmod(0o644)
     (change,) = plan(spec)["changes"]
-    assert change["action"] == "close the list of its files on record"
+    assert change["action"] == "restrict who may read the recorded list of its files"
     assert _modes(state) == 0o644, "a plan changes nothing"
     apply(spec)
     assert _modes(state) == 0o600 and plan(spec)["changes"] == []
@@ -310,7 +310,7 @@ def test_apply_opens_them_to_all_where_all_may_list_again(
     assert _modes(state) == 0o600 and plan(spec)["changes"] == []
     target.chmod(0o755)
     (change,) = plan(spec)["changes"]
-    assert change["action"] == "open the list of its files on record"
+    assert change["action"] == "let everybody read the recorded list of its files"
     assert _modes(state) == 0o600, "a plan changes nothing"
     apply(spec)
     assert _modes(state) == 0o644 and plan(spec)["changes"] == []
@@ -328,9 +328,9 @@ def test_apply_closes_and_opens_them_with_their_volume(
 
     apply(asked("0755"))
     assert _modes(state) == 0o644
-    for mode, verb, kept in (("0700", "close", 0o600), ("0755", "open", 0o644)):
+    for mode, verb, kept in (("0700", "restrict who may", 0o600), ("0755", "let everybody", 0o644)):
         changes = apply(asked(mode))["changes"]
-        assert f"{verb} the list of its files on record" in [each["action"] for each in changes]
+        assert f"{verb} read the recorded list of its files" in [each["action"] for each in changes]
         assert _modes(state) == kept and plan(asked(mode))["changes"] == []
     apply(asked("0700"))
     try_acl(volume, access_acl(0o700, user=4711))

@@ -96,7 +96,7 @@ def test_one_that_lost_its_limit_is_refused_before_the_kernel_is_asked(safe_dir:
     assert limit.returncode != 0  # the kernel sets none
     for words in (line, (*line, "--dry-run")):
         refused = hostprep(*words, expect=5)["error"]
-        assert "no limit of size" in refused["message"] and "unmount" in refused["hint"]
+        assert "no size limit" in refused["message"] and "unmount" in refused["hint"]
     hostprep("unmount", point)
     assert hostprep(*line)["volume"]["size_bytes"] == 64 << 20
 

@@ -245,7 +245,7 @@ def test_hostprep_is_not_installed_into_what_is_somebody_elses(host: Path, lab: 
     lab.write_text(json.dumps(inventory))
     for words in (["--check"], []):
         found = here_of(provision("--limit", "here", *words, expect=1))
-        assert found["message"].startswith(f"{theirs} is there and is no virtual environment")
+        assert found["message"].startswith(f"{theirs} is there and is not a virtual environment")
         assert found["changes"] == []
     assert os.listdir(theirs) == ["build-notes"]
 
@@ -264,7 +264,7 @@ def test_a_command_of_somebody_elses_is_not_replaced_and_check_mode_says_so(
     new = {"hostprep_install_link": str(theirs), "hostprep_install_dir": str(host / "opt" / "new")}
     inventory["all"]["hosts"]["here"].update(new)
     lab.write_text(json.dumps(inventory))
-    said = f"leads to {tool}" if kind == "link" else "is no link"
+    said = f"leads to {tool}" if kind == "link" else "is not a link"
     for words in (["--check"], []):
         found = here_of(provision("--limit", "here", *words, expect=1))
         assert found["message"].startswith(f"{theirs} is there and {said}, so `hostprep provision`")

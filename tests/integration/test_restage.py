@@ -228,7 +228,7 @@ def test_a_volume_that_is_not_mounted_is_not_filled_below(host: Host) -> None:
     host.reboot(mount_volume=False)
     host.refused(f"its volume {host.volume} is not mounted")
     mount("-t", "tmpfs", "-o", "size=16M,nosuid,nodev,noexec", "foreign", host.volume)
-    told = host.refused("is no volume of hostprep's")
+    told = host.refused("is not a volume of hostprep's")
     assert "-> unmount it, and run `hostprep apply`, which mounts the volume" in told
     unmount(host.volume)
     mount("--fstab", os.environ["HOSTPREP_FSTAB"], host.volume)
@@ -269,7 +269,7 @@ def test_a_place_for_records_that_is_full_is_no_command_to_run_again(host: Host)
     mount("-o", "remount,ro,bind", host.state / "volumes")
     host.reboot()
     said = host.refused("cannot be written", 1)
-    assert "mend that and `systemctl restart hostprep-stage-data.service`" in said
+    assert "fix that and `systemctl restart hostprep-stage-data.service`" in said
     assert "same command" not in said + only_dataset()["boot"]["hint"]
     unmount(host.state / "volumes")
 

@@ -442,7 +442,7 @@ def test_a_partial_update_keeps_the_old_of_what_fails_and_knows_it(
     assert found["digest"] == digest_of(staged) != first["digest"]
     assert found["left"] == []
     # Most of which are there as they were, and counted.
-    lacking = f"  without {len(failed(found))} entries of the source as it is now\n"
+    lacking = f"  without the present state of {len(failed(found))} entries of the source\n"
     assert lacking in run_hostprep("status").stdout
     fs.tell()
     mended = stage_failing(fs, target)

@@ -48,7 +48,7 @@ def test_what_differs_is_named_by_its_side(source: Path, target: Path) -> None:
     assert done.returncode == 0
     for stream in (done.stderr, done.stdout):  # the plan, and what came of it
         assert all(line in stream for line in lines), stream
-    assert "(read back and compared; what was kept, read again here and in the source)" in (
+    assert "(read back and compared; kept files: read again here and in the source)" in (
         done.stdout
     )
     assert differences(source, target / "data", owners=True) == []

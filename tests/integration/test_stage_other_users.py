@@ -166,7 +166,7 @@ def test_what_others_keep_to_themselves_is_not_given_away(
     before = snapshot(target)
     (source / "class-1/images/000.bin").write_bytes(b"changed")
     error = hostprep("stage", source, "--to", target, expect=5)["error"]
-    assert "is closed to others, was not staged so, and holds what" in error["message"]
+    assert "is closed to others, though it was not staged so, and holds what" in error["message"]
     assert "key" in error["message"]
     assert snapshot(target) == before
 
@@ -188,7 +188,9 @@ def test_nor_is_what_a_closed_folder_keeps_from_others_further_down(
     key.write_bytes(b"root's")
     before = snapshot(target)
     error = hostprep("stage", source, "--to", target, expect=5)["error"]
-    words = "is closed to others, was not staged so, and holds what hostprep did not stage"
+    words = (
+        "is closed to others, though it was not staged so, and holds what hostprep did not stage"
+    )
     assert f"{place or 'the data set'} on the target {words}" in error["message"]
     assert "(class-0/images/key), which would be open to them" in error["message"]
     assert snapshot(target) == before
@@ -226,7 +228,7 @@ def test_nor_is_what_all_may_read_given_to_who_could_then_remove_it(
     (theirs / "key").write_bytes(b"root's")
     before = snapshot(target)
     error = hostprep("stage", source, "--to", target, expect=5)["error"]
-    assert "was not staged with the owner and mode that it has, and holds what" in error["message"]
+    assert "has another owner or mode than it was staged with, and holds what" in error["message"]
     assert "key), which others could remove once it has those" in error["message"]
     assert snapshot(target) == before
 

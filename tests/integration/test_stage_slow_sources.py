@@ -55,7 +55,7 @@ def test_an_arm_sweeps_once(slow_disk: tuple[arm.ArmDisk, Path, int], safe_dir: 
     disk, root, size_bytes = slow_disk
     plan, _ = stage(root, safe_dir / "plan", "--dry-run")
     assert (plan["readers"], plan["order"]) == (1, "physical")
-    assert "arm" in str(plan["reason"])
+    assert "hard disk" in str(plan["reason"])
 
     disk.remount()
     disk.reset()

@@ -134,7 +134,7 @@ def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     found = only_dataset()
     assert (found["freshness"], found["reason"]) == (
         "stale",
-        "3 to copy, 1 to delete, 1 to bring up to date among the folders",
+        "3 to copy, 1 to delete, 1 folder to bring up to date",
     )
     assert snapshot(target) == before[0]
     hostprep("stage", source, "--to", target)
@@ -143,7 +143,7 @@ def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     found = only_dataset()
     assert (found["freshness"], found["reason"]) == (
         "stale",
-        "1 to copy, the source is as it was staged: the copy was changed by hand",
+        "1 to copy; the source is as it was staged: the copy was changed by hand",
     )
     shutil.rmtree(target / "data/class-1")
     assert (only_dataset()["freshness"], only_dataset()["state"]) == ("stale", "staged")
@@ -210,7 +210,7 @@ def test_what_was_only_hashed_stays_that_until_all_is_read(source: Path, target:
     assert "; hashed in flight, not read back (--full-check does that); digest xxh3sum:" in said
     (source / "new").write_bytes(b"new")
     done = run_hostprep(*stage)
-    words = "  read back and compared; what was kept, only hashed in flight when it was copied;"
+    words = "  read back and compared; kept files: only hashed in flight when they were copied;"
     assert words in done.stdout and "verified" not in done.stdout
     assert only_dataset()["verify"] == "inflight"
     assert ", hashed in flight 2" in run_hostprep("status").stdout
@@ -313,7 +313,7 @@ def test_a_line_whose_size_is_gone_or_no_size_is_drift(safe_dir: Path) -> None:
     for size, words in (
         ("size=67108864,", []),
         ("", ["size 64.0 MiB instead of none, which is half the RAM"]),
-        ("size=banana,", ["size 64.0 MiB instead of size=banana, which is no size"]),
+        ("size=banana,", ["size 64.0 MiB instead of size=banana, which is not a size"]),
     ):
         fstab.write_text(line.replace("size=67108864,", size))
         (shown,) = hostprep("status")["volumes"]

@@ -183,7 +183,7 @@ def test_names_that_the_target_cannot_hold_are_left_out_with_what_is_below(
         stage = ("stage", source, "--to", target)
         found = hostprep(*stage, expect=1)
         assert {each["path"] for each in found["skipped"]} == lost
-        assert "mend" not in found["error"]["hint"] and "hold" in found["error"]["hint"]
+        assert "fix the source" not in found["error"]["hint"] and "hold" in found["error"]["hint"]
         assert os.listdir(target) == [".hostprep-data"]
         for _ in range(2):
             found = hostprep(*stage, "--partial")
@@ -203,7 +203,7 @@ def test_links_that_the_target_cannot_hold_are_not_the_sources_fault(safe_dir: P
     os.link(source / "file", source / "hard")
     with folding_fs(safe_dir / "root", safe_dir / "mount", "strict") as target:
         error = hostprep("stage", source, "--to", target, expect=1)["error"]
-        assert "can hold" in error["hint"] and "mend" not in error["hint"]
+        assert "can hold" in error["hint"] and "fix the source" not in error["hint"]
 
 
 def test_a_symlink_that_is_too_long_for_the_target_is_not_all_of_them(safe_dir: Path) -> None:

@@ -116,7 +116,7 @@ def test_what_can_be_no_directory_is_found_before_the_first_change(
     link = places.root / "link"
     link.symlink_to(places.root / "nowhere")
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(link))
-    places.refused("volume", f"{link} is no directory")
+    places.refused("volume", f"{link} is not a directory")
 
 
 @pytest.mark.parametrize("folder", ["volumes", "datasets", "boot"])
@@ -124,7 +124,7 @@ def test_records_that_can_be_none_are_refused_as_a_whole(places: Places, folder:
     (places.of["state"] / folder).write_text("")
     for words in (("plan", places.spec), ("apply", places.spec, "--yes")):
         error = hostprep(*words, *QUIET, expect=5)["error"]
-        assert f"{places.of['state'] / folder} is no directory" in error["message"]
+        assert f"{places.of['state'] / folder} is not a directory" in error["message"]
         assert "HOSTPREP_STATE_DIR=DIR" in error["hint"]
 
 

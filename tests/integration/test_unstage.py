@@ -115,6 +115,7 @@ def test_a_damaged_manifest_is_named_and_nobody_blamed(
         assert (snapshot(target), snapshot(state)) == before
     found = only_dataset()
     assert found_by_words in found["reason"] and "`hostprep stage` it again" in found["hint"]
+    assert "taken" not in found["reason"], "the files on the target are not somebody else's"
     (target / "data").rename(target / "away")
     hostprep("stage", source, "--to", target)
     assert differences(source, target / "data", owners=True) == []
@@ -200,7 +201,10 @@ def test_what_others_added_or_changed_stays_and_is_named(
     before = len(list(staged.rglob("*")))
     found = hostprep("unstage", "data", expect=1)
     assert set(found["left"]) == kept
-    assert found["error"]["message"] == "what is not as it was staged was left: 4 entries."
+    assert (
+        found["error"]["message"]
+        == "what was added or changed since it was staged was left: 4 entries."
+    )
     assert (found["volume"], found["volume_kept_because"]) == (None, None)
     removed = before - len(list(staged.rglob("*")))  # not the directories around what stays
     assert found["removed_entries"] == removed and found["changed"] is True
@@ -309,12 +313,14 @@ def test_a_volume_stays_with_what_others_added_to_a_data_set(source: Path, volum
     (volume / "data/notes").write_bytes(b"somebody's")
     found = hostprep("unstage", "data", expect=1)
     assert found["unmounted"] is False and "others" in found["volume_kept_because"]
-    said = "what is not as it was staged was left, and the volume with it: 1 entry."
+    said = (
+        "what was added or changed since it was staged was left, and the volume with it: 1 entry."
+    )
     assert found["error"]["message"] == said
     # What to do with them stands right behind those that are named.
     lines = run_hostprep("unstage", "data").stderr.splitlines()
     named, hint, volume_stays = lines
-    assert named == "hostprep: left alone, not as it was staged: notes"
+    assert named == "hostprep: left alone, added or changed since it was staged: notes"
     assert hint == "  -> move these away and run the same command again"
     assert volume_stays.startswith(f"hostprep: the volume {volume} stays: ")
 

@@ -172,7 +172,7 @@ def test_a_place_that_is_taken_on_the_target_is_not_the_sources_fault(
     assert "move away" in hostprep("wait", "data", expect=1)["error"]["hint"]
     (target.parent / "spec.yml").write_text(f"datasets: [{{source: {source}, to: {target}}}]\n")
     planned = run_hostprep("apply", target.parent / "spec.yml", "--yes")
-    assert "mend the source" not in planned.stderr
+    assert "fix the source" not in planned.stderr
     left.unlink()
     hostprep("stage", source, "--to", target)
     assert differences(source, target / "data", owners=True) == []

@@ -135,7 +135,7 @@ def test_it_matches_by_position() -> None:
 def test_what_it_cannot_make_it_refuses() -> None:
     with pytest.raises(TypeError, match="only dataclasses with slots"):
         OURS(slots=False)
-    with pytest.raises(TypeError, match="no parameter"):
+    with pytest.raises(TypeError, match="not a parameter"):
 
         @OURS(slots=True)
         class Hidden:

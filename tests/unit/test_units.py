@@ -110,6 +110,7 @@ def test_durations_go_over_into_the_next_unit_as_they_are_rounded(
         (1_200, "entry", "1,200 entries"),
         (1, "directory", "1 directory"),
         (2, "batch", "2 batches"),
+        (2, "process", "2 processes"),
         (2, "day", "2 days"),
         (3, "hard link", "3 hard links"),
     ],

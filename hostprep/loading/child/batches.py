@@ -65,7 +65,7 @@ def count_samples(item: Any) -> tuple[int, str]:
     if len({shape[0] for shape in shapes}) > 1:
         return 1, "as one sample: its arrays differ in their first dimension"
     if (rows := rows_of_all(item)) is not None:
-        return rows, f"as {format_count(rows, 'sample')}: all its arrays have so many rows"
+        return rows, f"as {format_count(rows, 'sample')}: all its arrays have this many rows"
     rows = shapes[0][0]
     if len(shapes[0]) == 1:
         return 1, "as one sample: its arrays have one dimension"

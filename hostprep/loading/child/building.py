@@ -53,9 +53,9 @@ class ProbeJob:
 
 
 class _Endless:
-    """An order without end; its length is the largest possible, for a class that goes by that.
+    """An endless order; its length is the largest possible, because some classes use it.
 
-    ``over`` says that it has ended nevertheless, because the sampler gives nothing any more.
+    ``over`` says that it has ended nevertheless, because the sampler has no more to give.
     """
 
     over = False

@@ -17,7 +17,7 @@ from hostprep.loading.child.batches import fingerprint, measure_batch
 from hostprep.units import GIB, format_count
 
 _OPENING_BATCHES = 2  # per worker: they tell whether it gives the same as another one
-# A loader that wants more for its first batch may want them all, of an order without end.
+# A loader that takes more for its first batch may want to take all, and the order is endless.
 _MOST_FOR_ONE = 64
 _MOST_BYTES_FOR_ONE = GIB
 
@@ -112,7 +112,7 @@ class Delivery:
         ``RuntimeError`` if the samples themselves raise ``StopIteration``.
         """
         if self._wary and self.came > self._most:
-            raise NotThisWay(f"it wants more than {format_count(self.came, 'batch')} to make one")
+            raise NotThisWay(f"it takes more than {format_count(self.came, 'batch')} to make one")
         wall = cpu = delay = 0.0
         if self._timed:
             wall, cpu = time.perf_counter(), time.thread_time()
@@ -123,7 +123,7 @@ class Delivery:
             if not self._goes_on():
                 raise
             raise RuntimeError(
-                "a StopIteration, which ends an epoch without a word, in a training, too"
+                "a StopIteration, which silently ends an epoch, also in a training"
             ) from error
         except RuntimeError:
             # If workers are children of a forkserver, torch never learns what ended them.

@@ -1,8 +1,8 @@
 """The process that forks a loader's workers, as in a training (Python's default from 3.14 on).
 
 In a training it has imported what the training script imports, above all torch, and workers are
-forked from that: they share its memory and start at once. The measuring child is no script, so it
-names the loader's module instead.
+forked from that: they share its memory and start at once. The measuring child is not a script, so
+it names the loader's module instead.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def time_iterable(
         if batch_size is not None:
             return batch_size, f"as {format_count(batch_size, 'sample')}, as --batch-size says"
         rows, words = count_samples(_batch_in(opened.iterable, item))
-        return rows, f"{words}; where that is wrong, say --batch-size"
+        return rows, f"{words}; if that is wrong, give --batch-size"
 
     begin = time.perf_counter()
     items = Batches(iter(opened.iterable), opened.description, again=lambda: iter(opened.iterable))
@@ -71,7 +71,7 @@ def time_iterable(
     if len(marks) <= SLOW_BATCHES:
         raise Inconclusive(
             f"{opened.description} gave {format_count(len(marks), 'item')} in"
-            f" {marks[-1] - begin:.0f} s, too few to take a rate.",
+            f" {marks[-1] - begin:.0f} s, too few to measure a rate.",
             "give it more time (--seconds), or smaller batches",
         )
     used = processes.used_between(before, processes.usage(()))
@@ -93,10 +93,10 @@ def time_iterable(
 def window_of(marks: Sequence[float], ends: Sequence[int], seconds: float) -> Window:
     """Return which of the items that came at ``marks`` count; those at ``ends`` ended an epoch.
 
-    What was made ahead while it started is not part of the rate, nor is the time it needs to tune
-    itself. And what shuffles whole samples gives its buffer at once at the end of an epoch, after a
-    long wait before its first item: of such only whole epochs, each with its beginning, give the
-    rate.
+    Items that were made ahead while it started are not part of the rate, nor is the time in which
+    it tunes itself. An iterable that shuffles through a buffer fills that before its first item,
+    and empties it all at once at the end of an epoch: only whole epochs, each with its beginning,
+    show the rate of such an iterable.
     """
     last = len(marks) - 1
     if len(ends) > 1:

@@ -191,9 +191,9 @@ def _long_enough(opened: Opened) -> None:
         what = f"{format_count(opened.length or 0, 'sample')}, {what} of {opened.batch_size}"
     hint = "name a larger data set, or a smaller --batch-size"
     if opened.collate is None:  # a bare data set does not say what an item is
-        hint += "; if its items are batches already, a DataLoader of it with batch_size=None"
+        hint += "; if its items are batches already, name a DataLoader of it with batch_size=None"
     raise Inconclusive(
-        f"{opened.description} has {what}: too few to take a rate of, and hardly worth a worker.",
+        f"{opened.description} has {what}: too few to measure a rate, and hardly worth a worker.",
         hint,
     )
 

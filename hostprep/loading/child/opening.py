@@ -76,8 +76,8 @@ class Opened:
         length = _length(self.dataset)
         if length is None:
             raise UsageError(
-                f"{self.description} has no length, so nobody knows which samples it has.",
-                "give its DataLoader with a sampler, which does know, or add __len__",
+                f"{self.description} has no length, so it is not known which samples it has.",
+                "name its DataLoader with a sampler, which knows them, or add __len__",
             )
         return length
 
@@ -123,7 +123,7 @@ def _named(spec: str) -> Any:
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
             raise UsageError(
                 f"there is no module {error.name} in {os.getcwd()} or the Python path.",
-                "run hostprep where `python -c 'import ...'` of it works",
+                f"run hostprep where `python -c 'import {module_name}'` works",
             ) from None
         raise
     except Exception as error:
@@ -137,7 +137,7 @@ def _named(spec: str) -> Any:
             raise UsageError(
                 f"module {module_name} ({place}) has no {name}.",
                 "accepted: MODULE:NAME; what is made in a function, or below `if __name__ =="
-                " '__main__':`, is none of its names: name a function that returns it",
+                " '__main__':`, is not a name of the module: name a function that returns it",
             )
         found = getattr(found, part)
     return found
@@ -167,7 +167,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         refuse_data(found, said)
     if _holds_several(found, DataLoader | Dataset):
         raise UsageError(
-            f"{what} holds several things, and is no loader; nothing was measured.",
+            f"{what} holds several things and is not a loader; nothing was measured.",
             "name one of them, or a function of your own that returns one of them",
         )
     if isinstance(found, DataLoader):
@@ -193,7 +193,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
 
 def _holds_several(found: Any, loaders: Any) -> bool:
     """Return whether it holds several loaders, of the types ``loaders``, or several splits."""
-    # fastai's DataLoaders is no tuple, and keeps its loaders under this name.
+    # fastai's DataLoaders is not a tuple, and keeps its loaders under this name.
     parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
     if isinstance(parts, tuple | list) and (
         parts is not found or any(isinstance(one, loaders) for one in parts)
@@ -308,7 +308,7 @@ def _cuda() -> tuple[bool, str | None]:
     except ImportError:
         return False, "torch is not installed"
     if torch.version.cuda is None and torch.version.hip is None:
-        return False, "this torch is built for the CPU alone"
+        return False, "this torch is built for the CPU only"
     return (True, None) if torch.cuda.is_available() else (False, "torch sees no GPU here")
 
 

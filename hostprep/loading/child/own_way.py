@@ -13,7 +13,7 @@ from typing import Any
 
 from hostprep.loading.child.delivery import Delivery, NotThisWay
 
-# More loaders nested in each other are not intended, but a cycle.
+# If more loaders are nested in each other, nobody intended that: they refer to each other.
 _DEEP = 16
 
 
@@ -25,7 +25,7 @@ def has_own_way(loader: Any) -> bool:
 
     kind = type(loader)
     if not issubclass(kind, DataLoader):
-        # Accelerate's only claim to be one; webdataset's chain may have stages after it.
+        # Accelerate's only claim to be a DataLoader; webdataset's chain may have more stages.
         return isinstance(loader, DataLoader) or len(loader.pipeline) > 1
     return (
         kind.__iter__ is not DataLoader.__iter__
@@ -58,7 +58,7 @@ def _is_loader(value: Any) -> bool:
 
 
 def check_own_way(loader: Any) -> None:
-    """Raise ``NotThisWay`` if the class cannot be led over another iterator than the one it has.
+    """Raise ``NotThisWay`` if the class cannot be made to use another iterator than its own.
 
     Some keep one from the start, across all epochs: its workers are those that were set first.
     """

@@ -36,7 +36,7 @@ class _Trying(ForkingPickler):
 
 
 class _NoChild:
-    """Stands in for the worker to spawn: what only goes to one, as a lock, is then accepted."""
+    """Stands in for a spawned worker, so that what may only be sent to one (locks) is accepted."""
 
     def duplicate_for_child(self, descriptor: int) -> int:
         return descriptor

@@ -19,8 +19,8 @@ from hostprep.units import format_count
 
 _NOTHING = object()
 _ENDED_EARLY = (
-    "a StopIteration that the data set or collate_fn raises ends an epoch without a word, in a"
-    " training, too"
+    "a StopIteration that the data set or collate_fn raises silently ends an epoch, also in a"
+    " training"
 )
 
 
@@ -73,9 +73,9 @@ class Batches:
                 raise Inconclusive(f"{self._description} is empty: it has no samples to time.")
             raise Inconclusive(
                 f"{self._description} ended after {format_count(self.came, 'batch')}, too few to"
-                " take a rate.",
-                "give a loader with more samples, or a smaller --batch-size; one that can be"
-                f" iterated again; where it has more, {_ENDED_EARLY}",
+                " measure a rate.",
+                "give a loader with more samples, or one that can be iterated again, or a smaller"
+                f" --batch-size; if it has more samples: {_ENDED_EARLY}",
             )
         self.came += 1
         self._held = batch

@@ -71,7 +71,7 @@ def time_loader(
     workers = [worker.pid for worker in delivery.workers]
     clocked = _clock_while_it_warms(started, job, workers, clock_deadline)
     timed = _timed(started, job, clocked)
-    # Before anything else is read: reading a process's memory takes as long as many a batch.
+    # Before anything else is read: reading a process's memory takes as long as some batches do.
     spent = {} if clocked.meter is None else clocked.meter.each(timed.samples)
     probe = {
         "workers": job.workers,
@@ -221,7 +221,7 @@ def _warm_up(
         raise _too_slow(
             f"{format_count(batches.came, 'batch')} with {format_count(job.workers, 'worker')} took"
             f" {job.limit_seconds:.0f} s; the first {discard} do not count, so no rate could be"
-            " taken.",
+            " measured.",
             batches.came - 1,
             since,
         )
@@ -263,8 +263,8 @@ def _hopeful(first_seconds: float, limit_seconds: float) -> None:
     """Raise ``Inconclusive`` if the first batch took all the time there was."""
     if first_seconds > limit_seconds:
         raise Inconclusive(
-            f"the first batch took {first_seconds:.0f} s, and there were {limit_seconds:.0f} s for"
-            " several: no rate could be taken.",
+            f"the first batch took {first_seconds:.0f} s, and there were only {limit_seconds:.0f} s"
+            " for several: no rate could be measured.",
             "give it more time (--seconds), or a smaller --batch-size",
         )
 
@@ -300,7 +300,7 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
                 return marks[: 1 + count // step * step]
             raise _too_slow(
                 f"{format_count(count, 'batch')} with {format_count(job.workers, 'worker')} came in"
-                " the time that there was, too few to take a rate.",
+                " the time available, too few to measure a rate.",
                 count,
                 elapsed,
             )

@@ -28,10 +28,10 @@ def ended(what: str, refuse: Callable[[HostprepError], object]) -> Iterator[None
     def end(optimizer: Any, *_: Any) -> None:
         refuse(
             UsageError(
-                f"{what} trains where the loader is made: it was ended before the first step of"
+                f"{what} trains while the loader is made: it was ended before the first step of"
                 f" its optimizer ({type(optimizer).__name__}); nothing was measured.",
                 "put what trains below `if __name__ == '__main__':`, or into a function that is"
-                " not called when the module is imported, and name what makes the loader alone",
+                " not called when the module is imported, and name what only makes the loader",
             )
         )
         os._exit(0)

@@ -64,7 +64,7 @@ class Listing:
 def list_samples(directory: str) -> Listing:
     """List the samples below ``directory``: the files of the kind that most files have.
 
-    Stops at 200,000 files or five seconds. Raises ``UsageError`` if it is no directory, and
+    Stops at 200,000 files or five seconds. Raises ``UsageError`` if it is not a directory, and
     ``Inconclusive`` if it does not answer, if there are no files, or if a sample is plainly not a
     file.
     """
@@ -91,17 +91,17 @@ def list_samples(directory: str) -> Listing:
     mean_bytes = _mean_bytes(directory, chosen[:_SIZES_LOOKED_AT])
     if mean_bytes > _LARGEST_SAMPLE_BYTES:
         raise OwnLoaderWanted(
-            f"the files below {directory} have {format_bytes(mean_bytes)} on the mean: a sample is"
-            " part of such a file, and which part only your loader knows. Nothing was measured.",
+            f"the files below {directory} have {format_bytes(mean_bytes)} on average: a sample is"
+            " only part of such a file, and only your loader knows which. Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
     stores = {os.path.dirname(name) for name in aside if os.path.basename(name) in _ZARR}
     shards = sum(_is_shard(name) or _is_within(name, stores) for name in chosen)
     if kind == "bytes" and 2 * shards > len(chosen):
         raise OwnLoaderWanted(
-            f"the files below {directory} are of a kind that holds many samples each, or parts of"
-            f" them, mostly, such as {chosen[0]}: how many there are only your loader knows."
-            " Nothing was measured.",
+            f"most files below {directory} are of a kind that holds many samples each, or parts of"
+            f" them, such as {chosen[0]}: only your loader knows how many there are. Nothing was"
+            " measured.",
             "give the loader itself: --loader package.module:name",
         )
     suffixes = Counter(_suffix(name) for name in chosen)

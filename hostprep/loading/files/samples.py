@@ -36,7 +36,9 @@ def read_whole(name: str) -> bytes:
         if not stat.S_ISREG(status.st_mode) or status.st_dev in _made_up():
             raise OSError(errno.EINVAL, "it leads to no file of data", name)
         if status.st_size > _MOST_BYTES:
-            why = f"it has {format_bytes(status.st_size)}, and is no sample that is read whole"
+            why = (
+                f"it has {format_bytes(status.st_size)}, too large for a sample that is read whole"
+            )
             raise OSError(errno.EFBIG, why, name)
         return file.readall()
 
@@ -91,10 +93,10 @@ class FileSamples:
         if self.kind != "bytes" and data.startswith(MAGIC):
             array = _as_torch_takes(read_array(data))
             if self.kind == "image" and not decoders.is_picture(array):
-                raise ValueError("it holds an array of numpy's that is no picture")
+                raise ValueError("it holds a numpy array that is not an image")
             return array
         if self.kind == "npy":  # for instance an empty file; bytes cannot join a batch of arrays
-            raise ValueError("it holds no array of numpy's")
+            raise ValueError("it holds no numpy array")
         if self.kind == "image" and self.decoder is not None:
             return decoders.decode(data, self.decoder)
         return data

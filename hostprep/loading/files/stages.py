@@ -107,7 +107,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float) -> Stages
     if not done:
         raise OwnLoaderWanted(
             f"no file could be read and decoded; the last was {problem}.",
-            "what your own code makes of such files is measured by --loader",
+            "if your own code can read such files, measure it with --loader",
         )
     storage, reason = _storage(samples.names[0])
     return Stages(

@@ -34,7 +34,7 @@ from hostprep.system.temporary import temporary_folder
 from hostprep.units import format_count
 
 _OPENING_SECONDS = 60.0
-# How many times as long as the last time opening may take.
+# Opening may take this many times as long as the last time.
 _OPENING_NEWS = 2.0
 _LONGEST_PROBE_SECONDS = 20.0
 _SHORTEST_PROBE_SECONDS = 4.0

@@ -37,9 +37,10 @@ def reasons_of(
 ) -> tuple[str, ...]:
     """Return, in sentences, why so many workers, and why each other setting is as it is."""
     cost = known.cost
+    shared = f", shared by {known.host.ranks} ranks" if known.host.ranks > 1 else ""
     reasons = [
         f"a sample takes {time_taken(cost)}",
-        f"processors per rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
+        f"processors per rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from}{shared})",
     ]
     reasons += _side_by_side(known)
     reasons += _own_way(known)

@@ -12,10 +12,10 @@ from hostprep.units import format_count
 
 
 def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
-    """Return a starting point from the host alone, with no rate and nothing that binds.
+    """Return a starting point from the host alone, with no rate and no bottleneck.
 
-    Reading is a part of what a sample takes, and mostly a small one: the rate, what binds, and the
-    workers that suffice for it say nothing about a training.
+    Reading is a part of what a sample takes, and mostly a small one: its rate, its bottleneck and
+    the workers that suffice for it say nothing about a training.
     """
     cost = known.cost
     workers, words = starting_point(known.host)

@@ -296,7 +296,8 @@ def comparison(
 def extent(found: Inspected) -> str:
     """Say how much was compared."""
     if found.whole:
-        return "its only entry" if found.compared == 1 else f"all {found.compared:,} entries"
+        few = {1: "its only entry", 2: "both entries"}
+        return few.get(found.compared, f"all {found.compared:,} entries")
     part = f"{found.compared:,} of {found.known:,} entries"
     return f"{part} (as many as time allowed; more with --full)"
 

@@ -47,7 +47,7 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
     found = []
     for folder, error in damaged.items():
         of = wanted.get(folder)
-        hint = (error.hint or "mend that, or move its folder away").removeprefix(
+        hint = (error.hint or "fix that, or move its folder away").removeprefix(
             "nothing was changed; "
         )
         found.append(

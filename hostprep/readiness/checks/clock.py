@@ -123,7 +123,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 CHECK = Check(
     code="HP060",
-    title="the clock is kept right",
+    title="the system clock is kept right",
     severity=Severity.MINOR,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.UNKNOWN, Status.SKIP}),
     look=look,

@@ -131,7 +131,7 @@ def _is_capped(policy: Policy) -> bool:
 
 CHECK = Check(
     code="HP032",
-    title="the clock is not held down",
+    title="processor clocks are not held down",
     severity=Severity.MAJOR,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
     look=look,

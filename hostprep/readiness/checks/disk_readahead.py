@@ -79,7 +79,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 CHECK = Check(
     code="HP046",
-    title="arms read ahead",
+    title="hard disks read ahead",
     severity=Severity.MINOR,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
     look=look,

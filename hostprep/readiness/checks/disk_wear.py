@@ -138,7 +138,7 @@ def _found(name: str, health: Health) -> tuple[Status, str]:
 
 CHECK = Check(
     code="HP043",
-    title="disks are well",
+    title="disks are healthy",
     severity=Severity.MAJOR,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
     look=look,

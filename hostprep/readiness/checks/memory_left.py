@@ -51,7 +51,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if room.limits_hidden:
         message += ", or less: /sys/fs/cgroup does not show the control group of this process"
     if unlimited:
-        message += f"; {unlimited} has no limit of size, and may take all of it"
+        message += f"; {unlimited} has no size limit, and may take all of it"
     remedy = None
     if unlimited and status is Status.PASS:
         status = Status.WARN

@@ -187,7 +187,7 @@ def _enlarge(space: Space, least_free_bytes: int, mounted: bool) -> Remedy:
 
 CHECK = Check(
     code="HP020",
-    title="/dev/shm holds the batches of the workers",
+    title="/dev/shm has room for the workers' batches",
     severity=Severity.CRITICAL,
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL}),
     look=look,

@@ -44,7 +44,7 @@ def _suite(root: ET.Element, report: dict[str, Any]) -> None:
     if empty:
         case = ET.SubElement(suite, "testcase", classname="hostprep", name="verdict", time="0")
         ET.SubElement(
-            case, "error", message="nothing was checked, and that is no pass", type="SKIP"
+            case, "error", message="nothing was checked, which is not a pass", type="SKIP"
         )
     for check in report["checks"]:
         _case(suite, check)

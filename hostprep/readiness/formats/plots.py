@@ -60,7 +60,7 @@ def _drawn(draw: Callable[[Any], Plot], part: Any) -> Plot:
     try:
         return draw(part)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return replace(draw(None), missing="What is kept of it is not understood: measure again.")
+        return replace(draw(None), missing="The saved result cannot be read: measure again.")
 
 
 def _storage(rows: list[dict[str, Any]] | None) -> Plot:
@@ -94,7 +94,9 @@ def _epoch(epoch: dict[str, Any] | None) -> Plot:
     title = "Reading one epoch: cold, from the page cache, staged"
     if epoch is None:
         return Plot(
-            title, "", missing="Not measured yet: hostprep probe on a data set's folder does."
+            title,
+            "",
+            missing="Not measured yet: hostprep probe on a data set's folder measures it.",
         )
     low, high = epoch["next_low_seconds"], epoch["next_high_seconds"]
     later = "not measured" if low is None else format_seconds(low)
@@ -188,14 +190,16 @@ def _row(bar: _Bar, y: int, scale: float) -> Markup:
 
 
 def _loader(loader: dict[str, Any] | None) -> Plot:
-    title = "DataLoader: samples a second by workers"
+    title = "DataLoader: samples a second by number of workers"
     if loader is None:
         return Plot(
             title, "", missing="Not measured yet: hostprep recommend --dataset DIR measures it."
         )
     workers = format_count(loader["num_workers"], "worker")
-    chosen = f"{workers} recommended; what binds: {loader['binding']}"
-    return Plot(title, _join(chosen, _age(loader)), _curve(loader, title))
+    binding = loader["binding"]
+    bottleneck = "" if binding is None else f"the bottleneck is {binding.replace('_', ' ')}"
+    words = _join(f"{workers} recommended", bottleneck, _age(loader))
+    return Plot(title, words, _curve(loader, title))
 
 
 def _curve(loader: dict[str, Any], title: str) -> Markup:

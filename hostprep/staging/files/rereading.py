@@ -33,7 +33,7 @@ def difference(
         try:
             st = os.fstat(descriptor)
             if not S_ISREG(st.st_mode):
-                return "is no file any more"
+                return "is not a file any more"
             if cold:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             if st.st_size != size:

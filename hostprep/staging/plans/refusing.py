@@ -64,9 +64,10 @@ def opening_refusal(
             continue
         given = _given(wanted, found, chowns=chowns)
         if given & 0o055:
-            words, then = "is closed to others, was not staged so,", "which would be open to them"
+            words = "is closed to others, though it was not staged so,"
+            then = "which would be open to them"
         elif given & 0o022 and directory in holding and owners:
-            words = "was not staged with the owner and mode that it has,"
+            words = "has another owner or mode than it was staged with,"
             then = "which others could remove once it has those of the source"
         else:
             continue

@@ -28,7 +28,7 @@ def open_published(parent_fd: int, name: str) -> int | None:
         if error.errno not in IN_THE_WAY:
             raise
         raise Refused(
-            f"{name} on the target is no directory that can be opened ({error.strerror}); "
+            f"{name} on the target is not a directory that can be opened ({error.strerror}); "
             "nothing was changed.",
             "look at what it is and move it away",
         ) from None

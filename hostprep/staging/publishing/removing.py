@@ -95,7 +95,7 @@ def cut_short_refusal(
     return Refused(
         f"the removal of {target} was cut short, and what it had moved out of sight holds files"
         f" that hostprep did not stage ({where}: {foreign[0]}); nothing was changed.",
-        f"`hostprep unstage {shlex.quote(target)}` puts them back where they were; where that is"
+        f"`hostprep unstage {shlex.quote(target)}` puts them back where they were; if that is"
         " refused too, move them away",
     )
 

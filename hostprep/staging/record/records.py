@@ -32,7 +32,7 @@ from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
-_REMEMBERS = "hostprep remembers its data sets there: mend that and run the same command again"
+_REMEMBERS = "hostprep remembers its data sets there: fix that and run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ class ClosedManifest(HostprepError):
 
     def __init__(self, record: Record) -> None:
         self.found = (
-            f"{record.name} has folders that are closed to some, and the list of what was staged is"
-            " not for this user"
+            f"{record.name} has folders that not everybody may read, so this user may not read the"
+            " list of what was staged"
         )
         super().__init__(f"{self.found}; nothing was changed.", "run it with sudo")
 

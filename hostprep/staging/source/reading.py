@@ -198,11 +198,11 @@ def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
 
 def _arm_in_words(storage_class: StorageClass, sample: Sample) -> str:
     if storage_class in SERVED:
-        what = "reading several files at once is no faster than one by one, as with one disk arm"
+        what = "reading several files at once is no faster than one by one, as with a hard disk"
     elif storage_class is StorageClass.ARM:
-        what = "a disk with an arm"
+        what = "a hard disk"
     else:
-        what = "a disk with an arm, judging by how it answers"
+        what = "like a hard disk, judging by how it answers"
     return f"{what}, and only part is in the page cache" if sample.cached_share else what
 
 

@@ -37,7 +37,7 @@ def thing(
 
 
 def failing() -> None:
-    raise HostprepError("it broke", "mend it")
+    raise HostprepError("it broke", "fix it")
 
 
 def host(*objects: ObjectPlan) -> HostPlan:
@@ -171,14 +171,14 @@ def stopped() -> HostPlan:
 
 
 def unreadable() -> HostPlan:
-    raise HostprepError("hostprep's records cannot be read; nothing was changed.", "mend that")
+    raise HostprepError("hostprep's records cannot be read; nothing was changed.", "fix that")
 
 
 @pytest.mark.parametrize(
     ("look", "words", "kind", "hint"),
     [
         (stopped, "interrupted while the host was looked at again", Interrupted, "hostprep plan"),
-        (unreadable, "looked at again: hostprep's records cannot be read;", None, "mend that"),
+        (unreadable, "looked at again: hostprep's records cannot be read;", None, "fix that"),
     ],
 )
 def test_what_was_done_is_named_where_it_cannot_be_looked_at_again(

@@ -81,7 +81,7 @@ def judged(**seen: Any) -> BootState:
         (
             {"dataset": status("partial", NOW)},
             Stage.FAILED,
-            "entries are not in it as they are now",
+            "missing from it, or not up to date",
         ),
         ({"dataset": status("interrupted", NOW)}, Stage.FAILED, "it is not on the target"),
         (
@@ -142,7 +142,10 @@ def test_a_service_that_is_not_loaded_is_told_what_really_helps(
 def test_the_record_of_one_that_the_spec_may_have_dropped_is_no_matter_of_writing_it_anew() -> None:
     for unit in ({"LoadState": "not-found"}, {"UnitFileState": "disabled"}):
         hint = judged(unit=NEVER_RUN | unit).hint
-        assert hint is not None and "no more at boot, `hostprep apply --prune` removes it" in hint
+        assert (
+            hint is not None
+            and "no longer stages it at boot, `hostprep apply --prune` removes it" in hint
+        )
 
 
 def test_who_exchanged_the_program_by_a_drop_in_is_told_that_it_stays() -> None:

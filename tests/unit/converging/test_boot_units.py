@@ -90,7 +90,7 @@ def test_a_first_apply_writes_all_and_a_second_nothing(dataset: DatasetSpec, uni
     assert (units / UNIT).stat().st_mode & 0o777 == 0o644
     again = planned(dataset)
     assert said(again) == []
-    assert stays(again) == [("data", f"{UNIT} is there as it must be, and enabled")]
+    assert stays(again) == [("data", f"{UNIT} is as it should be, and enabled")]
     before = (units / UNIT).stat()
     apply_boot(again)
     assert (units / UNIT).stat() == before
@@ -175,7 +175,7 @@ def test_a_source_that_is_mounted_late_starts_the_service(
     assert links() == ["multi-user.target.wants", f"{of_mount}.wants"]
     assert said(planned(dataset)) == []
     (units / f"{of_mount}.wants" / UNIT).unlink()
-    missing = f"{of_mount} does not start it, should its source be mounted late"
+    missing = f"{of_mount} does not start it if its source is mounted late"
     assert said(planned(dataset)) == [(f"enable {UNIT}", missing)]
     apply_boot(planned(dataset))
     lies_on("/")

@@ -56,7 +56,7 @@ def test_where_a_disk_is_full_what_the_spec_does_not_name_beside_it_is_named() -
     looks = [to_stage(name, "/nvme", 1, 4 * GIB, 6 * GIB) for name in ("a", "b")]
     (_, refused) = plan_datasets(looks, ["/nvme/renamed", "/elsewhere/c"])
     assert refused.refusal is not None and refused.refusal.hint is not None
-    assert refused.refusal.hint.startswith("`hostprep unstage /nvme/renamed` first, if nobody")
+    assert refused.refusal.hint.startswith("first `hostprep unstage /nvme/renamed`, if nobody")
     assert "/elsewhere" not in refused.refusal.hint
 
 

@@ -151,7 +151,9 @@ def test_what_came_since_the_plan_keeps_all_of_the_data_set(tmp_path: Path) -> N
     assert record is not None
     (tmp_path / "to/data/note").write_text("mine")
     before = snapshot(tmp_path / "to")
-    with pytest.raises(Refused, match=r"holds 1 entry not as staged \(note\), .*nothing was"):
+    with pytest.raises(
+        Refused, match=r"holds 1 entry added or changed since it was staged \(note\), .*nothing was"
+    ):
         UnstageTask(record).carry_out(Silent())
     assert snapshot(tmp_path / "to") == before
     (tmp_path / "to/data/note").unlink()

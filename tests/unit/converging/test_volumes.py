@@ -53,7 +53,7 @@ def test_where_room_is_short_what_the_spec_does_not_name_is_named() -> None:
         told = only(plan_volumes([look(size, full)], needs, leftovers=left)).refusal
         assert plain is not None and told is not None and plain.message == told.message
         assert told.hint == (
-            f"`hostprep unstage '{PATH}/old one'` and `hostprep unstage {PATH}/older` first, if"
+            f"first `hostprep unstage '{PATH}/old one'` and `hostprep unstage {PATH}/older`, if"
             f" nobody needs them: the spec does not name them; or {plain.hint}"
         )
         pruning = only(plan_volumes([look(size, full)], needs, leftovers=left, prune=True)).refusal
@@ -104,7 +104,7 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
     swapped = look("8G", right)
     swapped = replace(swapped, spec=replace(swapped.spec, swap=live_of(right).noswap))
     assert reasons(only(plan_volumes([swapped], {})))[Kind.FSTAB].endswith(
-        "; the spec asks for something else than line and mounted volume"
+        "; the line and the volume agree, but the spec asks for something else"
     )
     assert [each.reason[:8] for each in only(plan_volumes([swapped], {})).unchanged] == ["noswap: "]
     assert not any(each.as_wanted for each in only(plan_volumes([swapped], {})).unchanged)
@@ -201,7 +201,7 @@ def test_where_data_sets_lie_in_the_way_of_a_volume_it_is_said_how_they_leave() 
     assert plain.refusal is not None and ours.refusal is not None
     assert plain.refusal.message == ours.refusal.message
     assert plain.refusal.hint == "choose an empty or new directory"
-    assert f"`hostprep unstage '{PATH}/a b'` first" in str(ours.refusal.hint)
+    assert f"first `hostprep unstage '{PATH}/a b'`, then" in str(ours.refusal.hint)
 
 
 def test_what_lies_in_such_a_volume_and_shrinks_before_it_is_refused_too() -> None:

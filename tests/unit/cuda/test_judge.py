@@ -190,9 +190,9 @@ def test_a_link_that_cannot_be_what_nvml_says_is_not_held_against_anything() -> 
     found = checks(made.trace(device=made.device(link_generation=1)))
     link, bandwidth = found["device.link"], found["copy.bandwidth"]
     assert link.status is bandwidth.status is Status.WARN
-    assert "so NVML says, but copies at 25.2 GB/s need more" in link.message
+    assert "NVML says so, but copies at 25.2 GB/s need more" in link.message
     assert "reseat" not in (link.remedy or "")
-    assert "more than PCIe 1.0 x16 carries" in bandwidth.message
+    assert "more than the PCIe 1.0 x16 that NVML names can carry" in bandwidth.message
     assert "%" not in bandwidth.message
     assert verdict(found.values()) is Status.PASS
 
@@ -270,7 +270,7 @@ def test_who_comes_during_the_test_disturbs_it_as_well() -> None:
     assert verdict(judge(slow)) is Status.FAIL
     found = checks(replace(slow, newcomers=2))
     assert found["device.idle"].status is Status.INCONCLUSIVE
-    assert "2 other process(es) came to it" in found["device.idle"].message
+    assert "2 other processes came to it" in found["device.idle"].message
     assert found["overlap.spin"].status is Status.INCONCLUSIVE
     assert verdict(found.values()) is Status.INCONCLUSIVE
     for told in (0, None):
@@ -313,7 +313,7 @@ def test_a_fault_that_was_not_provoked_is_not_called_safe() -> None:
     controls = (ControlTrace("NoWaitBack", 0), ControlTrace("NoWaitBeforeUse", 7))
     found = checks(made.trace(controls=controls))
     check = found["delivery.control.NoWaitBack"]
-    assert check.status is Status.WARN and "not provoked" in check.message
+    assert check.status is Status.WARN and "not caught" in check.message
     assert verdict(found.values()) is Status.PASS
 
 
@@ -321,7 +321,7 @@ def test_a_test_that_sees_no_fault_at_all_proves_nothing() -> None:
     silent = (ControlTrace("NoWaitBack", 0), ControlTrace("NoWaitBeforeUse", 0))
     found = checks(made.trace(controls=silent))
     assert found["delivery.control"].status is Status.INCONCLUSIVE
-    assert "none of 2 faults" in found["delivery.control"].message
+    assert "none of 2 deliberate faults" in found["delivery.control"].message
     assert (found["delivery.control"].measured, found["delivery.control"].unit) == (
         0,
         "faults seen",
@@ -330,7 +330,7 @@ def test_a_test_that_sees_no_fault_at_all_proves_nothing() -> None:
     untried = checks(made.trace(controls=()))
     assert untried["delivery.control"].status is Status.SKIP
     assert untried["delivery.control"].measured is None
-    assert "nothing of it" in untried["delivery.control"].message
+    assert "nothing was recorded" in untried["delivery.control"].message
     assert verdict(untried.values()) is Status.INCONCLUSIVE
     lack = (("delivery", "out of memory"),)
     assert "delivery.control" not in checks(made.trace(controls=(), missing=lack))

@@ -358,7 +358,7 @@ def test_files_of_a_storage_are_not_in_the_page_cache_when_they_are_timed(
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(0.8, "80% of it from the page cache"), (None, "cannot be seen")]
+    ("share", "words"), [(0.8, "80% of it came from the page cache"), (None, "cannot be seen")]
 )
 def test_what_stays_in_the_page_cache_is_said(
     cuda: VirtualCuda,
@@ -397,5 +397,5 @@ def test_to_a_slow_storage_fewer_files_are_written(
     monkeypatch.setattr(training.time, "monotonic", lambda: next(now))
     files = training._written(str(tmp_path), 40, 301.0)
     assert len(files) == 8 * 13 == len(list(tmp_path.iterdir()))
-    with pytest.raises(Inconclusive, match="to write 20 sample files took 21 s"):
+    with pytest.raises(Inconclusive, match="writing 20 sample files took 21 s"):
         training._written(str(tmp_path), 40, 0.0)

@@ -108,7 +108,7 @@ def test_a_device_that_cannot_be_is_a_usage_error_where_there_is_cuda(
     device: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_backend, "why_no_cuda", lambda: None)
-    with pytest.raises(UsageError, match="is no device"):
+    with pytest.raises(UsageError, match="is not a device"):
         CudaPrefetcher([], device)
 
 
@@ -169,7 +169,7 @@ def test_conversions_happen_on_the_cpu_too_and_spare_labels() -> None:
     "dtypes", [{"uint8": torch.float16}, {torch.uint8: "float16"}, torch.float16, [torch.float16]]
 )
 def test_what_is_no_dtype_is_refused_before_a_loop_goes_on_without_it(dtypes: Any) -> None:
-    with pytest.raises(UsageError, match=r"no torch\.dtype|no mapping"):
+    with pytest.raises(UsageError, match=r"not a torch\.dtype|not a mapping"):
         CudaPrefetcher([], "cpu", dtypes=dtypes)
 
 

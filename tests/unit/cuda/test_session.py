@@ -90,7 +90,7 @@ def test_a_process_that_fails_says_with_what(fake_torch: Path) -> None:
             "status 1: RuntimeError: CUDA error: lost",
         ),
         (-11, "x.py:3: UserWarning: old\n  x = y", "it ended with signal 11: it said nothing"),
-        (-9, "x.py:3: UserWarning: old\n  x = y", "signal 9: as the kernel sends it where memory"),
+        (-9, "x.py:3: UserWarning: old\n  x = y", "signal 9: the kernel sends it when memory"),
         (
             -6,
             "terminate called after throwing an instance of 'c10::Error'\n"

@@ -78,7 +78,7 @@ def test_where_there_is_no_gpu_another_torch_is_no_cure(torch: TorchFacts) -> No
     assert "no NVIDIA GPU" not in with_gpu.message
     alone = judge_start(replace(GOOD, torch=torch, nvml=NO_LIBRARY, driver=NO_DRIVER))
     assert alone.message.startswith("there is no NVIDIA GPU") and with_gpu.message in alone.message
-    assert (alone.remedy or "").startswith("run it where the GPU is")
+    assert (alone.remedy or "").startswith("run it on a machine with a GPU")
 
 
 def nvml(code: int, words: str = "NVML does not start") -> Nvml:
@@ -120,7 +120,7 @@ REASONS = {
     "a torch that cannot be imported": (
         replace(GOOD, torch=TorchFacts(None, None, None, 0, "torch cannot be imported: libcudart")),
         "cannot be imported: libcudart",
-        "install it anew",
+        "reinstall it",
     ),
     "too old, by torch": (
         broken("The NVIDIA driver on your system is too old (found version 11040)"),
@@ -190,7 +190,7 @@ REASONS = {
     "MIG without an instance": (
         broken("No CUDA GPUs are available"),
         "does not start: No CUDA GPUs are available",
-        "with MIG on, CUDA sees instances alone",
+        "with MIG on, CUDA sees only instances",
     ),
     "WSL": (
         broken("Found no NVIDIA driver", nvml=NO_LIBRARY, driver=replace(NO_DRIVER, other="WSL")),

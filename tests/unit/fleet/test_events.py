@@ -111,7 +111,7 @@ def test_a_host_whose_sudo_was_given_another_password_is_told_where_it_may_stand
     said = "Task failed: Incorrect sudo password"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == (
-        f"{said} -> mend it: in the inventory (ansible_become_password), or without one there in"
+        f"{said} -> fix it: in the inventory (ansible_become_password), or without one there in"
         " the file that ANSIBLE_BECOME_PASSWORD_FILE names"
     )
 
@@ -132,7 +132,7 @@ def test_a_host_whose_sudo_wants_a_terminal_is_told_how_to_give_one() -> None:
 
 def test_a_host_whose_disk_is_full_is_told_where_to_look() -> None:
     said = "failed to transfer file to /here /there:\ndd: error: No space left on device"
-    told = f"{said} -> mend it, and run again"
+    told = f"{said} -> fix it, and run again"
     a, b = tally(
         event("failed", host="a", task="Unpack", message=said),
         event("failed", host="b", task="Converge", message=told),

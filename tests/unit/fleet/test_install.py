@@ -78,7 +78,9 @@ def test_what_is_not_hostpreps_is_refused_and_left_whole(
     before = snapshot(tmp_path)
     for done in (call(home, "judge"), install(home)):
         assert (done.returncode, done.stderr) == (5, "")
-        assert done.stdout.startswith(f"{home} is there and is no virtual environment of hostprep")
+        assert done.stdout.startswith(
+            f"{home} is there and is not a virtual environment of hostprep"
+        )
         assert "hostprep_install_dir" in done.stdout
     assert snapshot(tmp_path) == before
 
@@ -107,7 +109,7 @@ def test_a_new_folder_is_marked_before_anything_is_in_it_and_gone_on_with(
     said = install(home).stderr
     assert "Traceback" not in said
     assert said.splitlines()[-1].startswith(f"hostprep could not be installed in {home}: ")
-    assert " -> mend that on the host, or give another folder: hostprep_install_dir" in said
+    assert " -> fix that on the host, or give another folder: hostprep_install_dir" in said
     (home / "bin" / "python3").unlink()
     config.unlink()  # as where making it was broken off
     (home / "half").write_text("of it\n")
@@ -170,7 +172,7 @@ def test_an_environment_is_made_anew_if_no_hostprep_in_it_can_be_lost(
     ("source", "cure"),
     [
         ("index", "bring the wheels from the controller: hostprep_install_source: wheelhouse"),
-        ("wheelhouse", "mend that on the host, or give another folder: hostprep_install_dir"),
+        ("wheelhouse", "fix that on the host, or give another folder: hostprep_install_dir"),
     ],
 )
 def test_a_host_that_reaches_no_index_is_told_of_the_way_without(

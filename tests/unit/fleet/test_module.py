@@ -150,7 +150,7 @@ def test_a_mistake_is_named_by_its_key_and_not_by_a_file_that_is_gone(
     host.executable.write_text(
         '#!/bin/sh\nfor file; do [ ! -f "$file" ] || break; done\n'
         f'cat "$file" >{host.folder}/read\n'
-        """printf '{"ok": false, "error": {"hint": "mend the file", "message": """
+        """printf '{"ok": false, "error": {"hint": "correct the file", "message": """
         """"%s:4: volumes[0].size: none.\\\\n%s:9: datasets: none."}}' "$file" "$file"\n"""
     )
     host.executable.chmod(0o755)
@@ -158,7 +158,7 @@ def test_a_mistake_is_named_by_its_key_and_not_by_a_file_that_is_gone(
     assert (host.folder / "read").read_text() == "new: spec\n"
     assert result["failed"] and result["msg"] == (
         "the spec of this host: volumes[0].size: none.\nthe spec of this host: datasets: none."
-        " -> mend hostprep.yml, or the inventory where that gives this host a section of its own"
+        " -> correct hostprep.yml, or the inventory if it gives this host a section of its own"
     )
 
 
@@ -225,8 +225,8 @@ def test_a_refusal_fails_check_mode_as_it_would_the_run(host: Host) -> None:
 
 
 def test_an_error_without_details_is_said_itself(host: Host) -> None:
-    host.says({"ok": False, "error": {"message": "the spec is wrong", "hint": "mend it"}})
-    assert host.module()["msg"] == "the spec is wrong -> mend it"
+    host.says({"ok": False, "error": {"message": "the spec is wrong", "hint": "fix it"}})
+    assert host.module()["msg"] == "the spec is wrong -> fix it"
 
 
 @pytest.mark.parametrize("said", ["", "Traceback", "[1]", "null"])

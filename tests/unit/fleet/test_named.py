@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable[[Path, Path], None], str | None]] = {
     "nothing": (nothing, None),
     "ours": (ours, None),
     "former": (former, None),
-    "a_file": (a_file, "is no link"),
+    "a_file": (a_file, "is not a link"),
     "a_link": (a_link, "leads to {}/their tool"),
     "another_venv": (another_venv, "leads to {}/opt/theirs/bin/hostprep"),
     "beside_a_marker": (beside_a_marker, "leads to {}/opt/former/bin/another"),

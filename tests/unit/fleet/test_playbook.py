@@ -143,7 +143,7 @@ def test_a_playbook_of_ones_own_may_not_misspell_a_section(playbooks: Path) -> N
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert here.failed and not here.changed
     assert here.message is not None
-    assert here.message.startswith("hostprep_spec has dataset, which is no section of a spec")
+    assert here.message.startswith("hostprep_spec has dataset, which is not a section of a spec")
     assert here.message.endswith("-> known are volumes, datasets, requirements, packages")
 
 
@@ -163,7 +163,7 @@ def test_a_variable_that_is_misspelt_fails_its_host_before_the_first_change(
     (here,) = limited.hosts
     assert here.failed and not here.changed and not here.unreachable
     assert here.message is not None
-    assert here.message.startswith(f"the variable {name} of this host is none of hostprep's")
+    assert here.message.startswith(f"the variable {name} of this host is not one of hostprep's")
     assert here.message.endswith(f" was touched. -> did you mean {meant}?")
 
 
@@ -185,9 +185,7 @@ def test_a_variable_that_may_be_a_labs_own_is_told_of(playbooks: Path) -> None:
     (here,) = run_playbook("own", "here,", {"hostprep_spec": {}}, check=True).hosts
     assert not here.failed
     (warning,) = here.warnings
-    assert warning.startswith(
-        "hostprep_datasets_far, hostprep_server: none of hostprep's variables"
-    )
+    assert warning.startswith("hostprep_datasets_far, hostprep_server: not variables of hostprep")
 
 
 def test_no_variable_of_hostprep_itself_is_told_of() -> None:
@@ -463,7 +461,7 @@ def test_what_a_program_needs_that_prints_an_inventory_is_no_hosts(tmp_path: Pat
     inventory.chmod(0o755)
     with pytest.raises(UsageError, match="a password is required") as caught:
         run_playbook("readiness", str(inventory), {})
-    assert str(caught.value.hint).startswith("mend it")
+    assert str(caught.value.hint).startswith("fix it")
 
 
 def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
@@ -630,7 +628,7 @@ def test_the_sockets_of_ssh_fit_wherever_temporary_files_lie(
     ("name", "said"),
     [
         ("readiness", "hostprep is not installed here"),
-        ("site", "/dev/null is there and is no link, so `hostprep provision` did not make it"),
+        ("site", "/dev/null is there and is not a link, so `hostprep provision` did not make it"),
     ],
 )
 def test_a_host_that_never_answers_does_not_keep_the_others_for_ever(

@@ -349,14 +349,14 @@ def test_a_stream_that_makes_batches_itself_is_not_batched_once_more(name: str) 
         ("a_pair", r"returned tuple: that holds arrays \(of 32 x 3 x 8 x 8, of 32\)"),
         ("two_alike", r"returned tuple: that holds arrays \(of 12 x 256, of 12 x 256\)"),
         ("a_batch", "returned dict: that holds arrays"),
-        ("a_name", "returned str: that is a text"),
+        ("a_name", "returned str: that is text"),
         ("a_file", r"returned _io\.BytesIO: that is an open file"),
         ("order", r"RandomSampler\): that is a sampler"),
         ("groups", r"BatchSampler\): that is a sampler"),
         ("one_pass", "that is one pass through a DataLoader"),
-        ("nothing", "returned NoneType: that is no loader"),
-        ("a_function", "returned function: that is no loader"),
-        ("SIZE", r"SIZE \(builtins.int\): that is no loader"),
+        ("nothing", "returned NoneType: that is not a loader"),
+        ("a_function", "returned function: that is not a loader"),
+        ("SIZE", r"SIZE \(builtins.int\): that is not a loader"),
     ],
 )
 def test_what_is_no_loader_is_said_with_what_is_wanted(name: str, words: str) -> None:
@@ -367,13 +367,13 @@ def test_what_is_no_loader_is_said_with_what_is_wanted(name: str, words: str) ->
 
 def test_a_name_that_is_none_yet_has_no_return() -> None:
     for name, words in (("nothing", "`return`"), ("set_later", "sets later")):
-        with pytest.raises(UsageError, match="is no loader") as caught:
+        with pytest.raises(UsageError, match="is not a loader") as caught:
             opened(name)
         assert words in (caught.value.hint or "")
 
 
 def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:
-    with pytest.raises(UsageError, match="is no loader") as caught:
+    with pytest.raises(UsageError, match="is not a loader") as caught:
         opened("DataModule")
     assert "train_dataloader()" in (caught.value.hint or "")
 

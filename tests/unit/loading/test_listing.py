@@ -63,7 +63,7 @@ def test_odd_directories(tmp_path: Path) -> None:
         list_samples(str(tmp_path))
     with open(tmp_path / "shard.tar", "wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(Inconclusive, match=r"1\.00 GiB on the mean"):
+    with pytest.raises(Inconclusive, match=r"1\.00 GiB on average"):
         list_samples(str(tmp_path))
 
 

@@ -118,7 +118,7 @@ def test_what_a_thread_takes_is_nothing_that_the_main_process_does() -> None:
     ("name", "why"),
     [
         ("Repeating", "it keeps the workers that it was made with"),
-        ("Sorting", "it wants more than 65 batches to make one"),
+        ("Sorting", "it takes more than 65 batches to make one"),
         ("Wrapping", "it takes batches from elsewhere"),
         ("Distributed", "ValueError('no process group was set up')"),
     ],

@@ -113,7 +113,7 @@ def test_an_archive_among_the_samples_is_not_read_into_memory(
     samples = FileSamples(names, "bytes", None, 32)
     stages = time_stages(samples, 2, 5.0)
     assert (stages.samples, stages.mean_file_bytes) == (1, 6)
-    assert stages.unreadable and "all.bin: it has 101 B, and is no sample" in stages.problem
+    assert stages.unreadable and "all.bin: it has 101 B, too large for a sample" in stages.problem
     assert samples[1] == b"sample"
 
 

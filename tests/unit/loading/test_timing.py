@@ -217,7 +217,7 @@ def test_too_slow_to_be_timed_is_inconclusive(
 
 
 def test_of_batches_that_were_all_there_when_time_was_over_no_seconds_are_told() -> None:
-    """Seen of eight workers: "3 batches took 0 s, too few to take a rate"."""
+    """Seen of eight workers: "3 batches took 0 s, too few to measure a rate"."""
     ready: Any = SimpleNamespace(take=lambda: None)
     with pytest.raises(TooSlow, match=r"2 batches with 8 workers came in the time .*, too few"):
         _clock(ready, job(8), deadline=0.0)
@@ -232,7 +232,9 @@ class Exhausted(Sleepy):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stop_iteration_of_the_data_set_is_no_end_of_an_epoch(workers: int) -> None:
-    with pytest.raises(RuntimeError, match="a StopIteration, which ends an epoch") as caught:
+    with pytest.raises(
+        RuntimeError, match="a StopIteration, which silently ends an epoch"
+    ) as caught:
         time_loader(opened(Exhausted(0.0)), job(workers), silent)
     assert isinstance(caught.value.__cause__, StopIteration)
 

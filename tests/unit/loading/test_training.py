@@ -80,7 +80,7 @@ def test_it_is_ended_before_a_step_is_made(
     write(tmp_path, monkeypatch, "trains", end)
     refused = next(event for event in told(tmp_path, f"trains:{named}") if "message" in event)
     assert (refused["event"], refused["kind"]) == ("refused", "UsageError")
-    assert refused["message"].startswith(f"trains:{named} trains where the loader is made")
+    assert refused["message"].startswith(f"trains:{named} trains while the loader is made")
     assert "(SGD)" in refused["message"] and "__main__" in refused["hint"]
     assert not (tmp_path / "checkpoint.pt").exists()
 
@@ -96,7 +96,9 @@ def test_of_what_fails_when_it_is_imported_it_is_told_how_to_see_it_without_host
         trace = "".join(traceback.format_exception(caught.value))
         event = {"where": "open", "type": caught.type.__name__, "causes": []}
         error = raised({**event, "message": str(caught.value), "trace": trace}, name, 0)
-        assert ("-c 'import fails_at_once'` imports it likewise" in (error.hint or "")) is told
+        assert (
+            "-c 'import fails_at_once'` imports it in the same way" in (error.hint or "")
+        ) is told
 
 
 def test_a_loader_that_trains_nothing_is_opened_and_what_follows_may(

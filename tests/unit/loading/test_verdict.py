@@ -191,7 +191,10 @@ def test_a_decoder_that_cannot_be_told_from_the_one_in_use_is_no_remedy(
 def test_a_rank_is_judged_by_the_processors_that_it_was_measured_on() -> None:
     ranks = share(ranks=4, affinity_cpus=16, quota_cpus=6.0, capacity_cpus=6.0)
     probes = [probe(0, 500, own_cpus=0.9), probe(2, 510, own_cpus=0.98)]  # of the one it had
-    assert judged(probes, host=ranks).binding is Binding.CPU
+    made = judged(probes, host=ranks)
+    assert made.binding is Binding.CPU
+    (told,) = (reason for reason in made.reasons if reason.startswith("processors per rank: 1.5 "))
+    assert told.endswith(", shared by 4 ranks)"), "else it would be all that there are"
     idle = [probe(0, 40, **IDLE), probe(16, 640, own_cpus=0.5, main_cpus=0.1)]
     assert judged(idle, host=ranks).binding is Binding.WAITING
 

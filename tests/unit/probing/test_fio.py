@@ -185,7 +185,7 @@ def test_an_fio_that_does_not_come_from_its_disk_is_waited_for_as_long_as_there_
     assert time.monotonic() - begun < 60
     assert error.value.exit_code == 4
     assert f"the disk that fio itself lies on ({fake})" in error.value.message
-    assert "`fio --version`: then it is in memory" in (error.value.hint or "")
+    assert "run `fio --version` yourself until it answers" in (error.value.hint or "")
     write(fake, "kill -KILL $$\n")  # which nobody ignores, as they may HUP
     with pytest.raises(CommandFailed, match="was ended by SIGKILL"):
         version(0.5)
@@ -263,11 +263,11 @@ def test_figures_that_nobody_can_reckon_with_are_no_result(fake: Path, figure: s
     ("script", "hint"),
     [
         (say(status(error=errno.ENOMEM)), "free some memory"),
-        ("echo 'fio: io_u error on file' >&2; exit 1\n", "mend that"),
-        (say(status(error=errno.EIO)), "mend that"),
-        (say(status(error=10**30)), "mend that"),
-        (say(status().replace('"error": 0', '"error": "5"')), "mend that"),
-        (say(status().replace('"error": 0', '"error": [5]')), "mend that"),
+        ("echo 'fio: io_u error on file' >&2; exit 1\n", "fix that"),
+        (say(status(error=errno.EIO)), "fix that"),
+        (say(status(error=10**30)), "fix that"),
+        (say(status().replace('"error": 0', '"error": "5"')), "fix that"),
+        (say(status().replace('"error": 0', '"error": [5]')), "fix that"),
         (say(status(io_bytes=0)), "--seconds"),
         (say(status(io_bytes=512)), "--seconds"),  # no request came to its end
     ],

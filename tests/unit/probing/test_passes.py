@@ -83,7 +83,7 @@ def test_what_is_under_way_at_the_end_arrives_within_the_time(
     assert {("read", 1), ("randread", 1)} <= set(depths(found))
     for fewer in found.fewer:
         assert (fewer.wanted, fewer.used in (None, 4, 8, 16)) == (32, True)
-        assert "with 32 it takes" in fewer.message and "there was only" in fewer.message
+        assert "32 at a time need" in fewer.message and "there was only" in fewer.message
     made = {(run.pattern, run.depth) for run in found.runs}
     for pattern, of in (("read", SEQUENTIAL_READS), ("randread", RANDOM_READS)):
         told = [fewer.used for fewer in found.fewer if fewer.of == of]
@@ -140,7 +140,7 @@ def test_how_fast_storage_answers_is_told_in_digits(monkeypatch: pytest.MonkeyPa
     found = read(Storage(1 / 50_000, 1 / 0.4), 1.2, 0.5, monkeypatch)
     told = {fewer.of: fewer.message for fewer in found.fewer}
     assert "by the 50,0" in told[RANDOM_READS] and "e+" not in told[RANDOM_READS]
-    assert "by the 0.40 a second of one alone" in told[SEQUENTIAL_READS]
+    assert "the 0.40 a second of one at a time" in told[SEQUENTIAL_READS]
 
 
 def test_no_pass_is_waited_for_long_after_the_time_is_over(

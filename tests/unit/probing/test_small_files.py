@@ -185,7 +185,7 @@ def test_no_more_read_at_a_time_than_there_is_time_for(
         return
     assert found.fewer is not None
     assert (found.fewer.wanted, found.fewer.used) == (8, used)
-    assert "with 8, each waits 5.0 s for its last file" in found.fewer.message
+    assert "with 8, each would wait 5.0 s for its last file" in found.fewer.message
     assert "by the 2.0 files/s of one alone" in found.fewer.message
 
 

@@ -163,8 +163,8 @@ def edited(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "kind", "said"),
     [
-        ("{", UsageError, "no JSON"),
-        ("[" * 100_000, UsageError, "no JSON"),
+        ("{", UsageError, "not a JSON document"),
+        ("[" * 100_000, UsageError, "not a JSON document"),
         (json.dumps({"schema": "hostprep.check/2", "checks": []}), Refused, "its schema is"),
         (json.dumps([]), Refused, "its schema is"),
         (json.dumps({"schema": "hostprep.check/1", "ok": False}), UsageError, "failed"),

@@ -71,7 +71,7 @@ def test_nothing_measured_is_no_pass() -> None:
         fields = report(found)
         assert fields["verdict"] == "SKIP" and fields["exit_code"] == 4
         validate(read(fields))
-        assert "no pass" in report_text(fields, colours=False)
+        assert "not a pass" in report_text(fields, colours=False)
         assert render(Format.NAGIOS, fields).startswith("HOSTPREP UNKNOWN")
         suite = ET.fromstring(render(Format.JUNIT, fields))[0]
         assert suite.get("errors") == "1" and suite.findall("testcase/error")

@@ -158,8 +158,8 @@ def _raise(error: Exception) -> Callable[[Context], Any]:
     ("error", "said", "hint"),
     [
         (CannotTell("no permission.", "run it as root"), "no permission.", "run it as root"),
-        (HostprepError("it broke.", "mend it"), "it broke.", "mend it"),
-        (HostprepError("it broke."), "it broke.", "mend that"),
+        (HostprepError("it broke.", "fix it"), "it broke.", "fix it"),
+        (HostprepError("it broke."), "it broke.", "fix that"),
         (OSError(errno.EMFILE, "No"), "the host failed a step: No.", "ulimit -n"),
         (ZeroDivisionError("oh"), "the check failed with ZeroDivisionError: oh", "--skip HP001"),
     ],
@@ -377,9 +377,9 @@ def test_the_age_of_kept_results() -> None:
 
 
 def test_remedies_reach_json_as_lists() -> None:
-    finding = Finding(Status.FAIL, "x", "bad.", remedy=Remedy(("mend it",), "soon"))
+    finding = Finding(Status.FAIL, "x", "bad.", remedy=Remedy(("fix it",), "soon"))
     fields = Result("HP001", "title", Severity.MAJOR, finding).fields()
-    assert fields["remedy"] == {"commands": ["mend it"], "hint": "soon"}
+    assert fields["remedy"] == {"commands": ["fix it"], "hint": "soon"}
     assert fields["severity"] == "major" and fields["measured"] is None
 
 

@@ -109,7 +109,10 @@ def test_the_loader_is_shown_by_workers_and_not_in_the_order_of_measuring() -> N
             {"workers": 8, "samples_per_s": 800.0, "relative_error": 0.1},
         ],
     }
-    assert plots({"loader": found | {"age_seconds": 1.0}})[2].svg
+    drawn = plots({"loader": found | {"age_seconds": 1.0}})[2]
+    assert drawn.svg and "bottleneck" not in drawn.note and "None" not in drawn.note
+    limited = plots({"loader": found | {"age_seconds": 1.0, "binding": "shared_memory"}})[2]
+    assert "; the bottleneck is shared memory; measured " in limited.note
     keep_last("recommend", recommend_document())
     assert measurements(Context())["loader"] is None
 

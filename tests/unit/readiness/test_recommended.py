@@ -1,4 +1,4 @@
-"""What checks take from a recommendation: of a damaged one nothing, and none of what is no rate."""
+"""What checks take from a recommendation: of a damaged one nothing, and nothing that is no rate."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ RATES = f"accepted: {RATE_FORMS}"
         ),
         (
             "volumes:\n- path: /v\n  size:1G\n",
-            ["3: : is no key; is a blank missing after the `:`?"],
+            ["3: : is not a key; is a blank missing after the `:`?"],
         ),
         (
             "volumes:\n- path: '/v\n  size: 1G\n",
@@ -213,7 +213,7 @@ RATES = f"accepted: {RATE_FORMS}"
         (b"a: 1\nb: \xff\n", ["2: : is not UTF-8 text (byte 0xff); save it as UTF-8"]),
         ("a: 1".encode("utf-16"), ["1: : is not UTF-8 text (byte 0xff); save it as UTF-8"]),
         ("a: 1\nb: \x07", ["2: : holds the character U+0007, which YAML does not allow"]),
-        ('a: "\\UFFFFFFFF"', ["1: : holds an escape that is no character"]),
+        ('a: "\\UFFFFFFFF"', ["1: : holds an escape that is not a character"]),
         # Keys
         (
             "packages: []\nvolumes: []\npackages: []",
@@ -405,7 +405,7 @@ RATES = f"accepted: {RATE_FORMS}"
         ),
         (
             "datasets: [{source: /, to: /nvme}]",
-            ["1: datasets[0].source: cannot give the name: it is no name; add `name`"],
+            ["1: datasets[0].source: cannot give the name: it is not a name; add `name`"],
         ),
         (
             "datasets: [{source: .hidden, to: /nvme}]",
@@ -531,7 +531,7 @@ def test_the_message_of_one_mistake_is_one_line_and_of_several_a_list() -> None:
     assert two.value.message == (
         f"h.yml holds 2 mistakes; nothing was changed.\nh.yml:1: a: {known}\nh.yml:2: b: {known}"
     )
-    assert two.value.hint == "mend the file; `hostprep spec check` reads it without acting on it"
+    assert two.value.hint == "correct the file; `hostprep spec check` reads it without acting on it"
     assert two.value.problems == (Problem(1, "a", known), Problem(2, "b", known))
     assert two.value.exit_code == 2
 

@@ -23,7 +23,7 @@ from hostprep.system.bounded import QuestionFailed
 
 REQUEST = StageRequest(source="/srv/data", name="data", parent="/mnt/ram", volume_size_bytes=None)
 THEN = "it goes on with what was copied"
-GENERAL = f"mend that and run the same command again: {THEN}"
+GENERAL = f"fix that and run the same command again: {THEN}"
 
 
 def test_what_helps_against_a_child_that_gave_no_answer_is_said() -> None:
@@ -58,12 +58,12 @@ def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
 def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> None:
     cure = cure_of([Skipped("a/1", "Input/output error", failed=True)])
     assert (cure or "").startswith("repair the failing disk or server")
-    assert cure_of([Skipped("a/1", "Invalid argument", failed=True)]) == "mend the source"
+    assert cure_of([Skipped("a/1", "Invalid argument", failed=True)]) == "fix the source"
 
 
-def test_what_a_server_keeps_root_from_is_nothing_to_mend() -> None:
+def test_what_a_server_keeps_root_from_is_not_to_be_fixed() -> None:
     cure = cure_of([Skipped("a/1", "Permission denied", failed=True)])
-    assert "let this user read it" in cure and "root_squash" in cure and "mend" not in cure
+    assert "let this user read it" in cure and "root_squash" in cure and "fix" not in cure
 
 
 def test_a_target_that_gives_back_other_data_is_not_called_the_sources_fault() -> None:

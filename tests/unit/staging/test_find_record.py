@@ -82,11 +82,11 @@ def test_of_two_of_one_name_roots_is_told_by_its_sudo(monkeypatch: pytest.Monkey
 def test_of_an_unknown_name_the_known_ones_are_told() -> None:
     with pytest.raises(UsageError, match="knows no data set 'data'; nothing was changed") as caught:
         find_record("data")
-    assert caught.value.hint == "it knows: none"
+    assert caught.value.hint == "known: none"
     staged("one", "/fast/one")
     with pytest.raises(UsageError) as caught:
         find_record("data")
-    assert caught.value.hint == "it knows: one (/fast/one)"
+    assert caught.value.hint == "known: one (/fast/one)"
 
 
 @pytest.mark.parametrize("word", ["data", "/fast/data"])

@@ -230,4 +230,4 @@ def test_a_fifo_in_a_files_place_is_named_and_not_waited_for(staged: Record) -> 
     file.unlink()
     os.mkfifo(file)
     found = read_through(staged, seconds=60, processes=2)
-    assert found.wrong == ((FILE, "is no file any more"),)
+    assert found.wrong == ((FILE, "is not a file any more"),)

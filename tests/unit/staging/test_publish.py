@@ -343,7 +343,7 @@ def test_only_a_directory_is_a_published_data_set(target: Target) -> None:
     assert descriptor is not None
     os.close(descriptor)
     (target.base / "link").symlink_to("data")
-    with pytest.raises(Refused, match="link on the target is no directory that can be opened"):
+    with pytest.raises(Refused, match="link on the target is not a directory that can be opened"):
         open_published(target.parent_fd, "link")
 
 

@@ -364,6 +364,6 @@ def test_a_manifest_that_is_closed_is_said_to_be(monkeypatch: pytest.MonkeyPatch
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(records, "ManifestIndex", closed)
-    with pytest.raises(ClosedManifest, match="not for this user") as caught:
+    with pytest.raises(ClosedManifest, match="this user may not read the list") as caught:
         manifest_of(a_record())
     assert isinstance(caught.value, HostprepError) and "sudo" in f"{caught.value.hint}"

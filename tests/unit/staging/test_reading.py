@@ -98,7 +98,7 @@ def test_an_arm_behind_a_server_gets_one_reader_and_is_asked_little(storage: Sto
     serial = Sample(24, None, 12e-3, 1.1, open_seconds=1e-3)
     reading = choose(storage, serial)
     assert (reading.readers, reading.order, reading.look_ahead) == (1, "inode", False)
-    assert "arm" in reading.reason and "inodes" in reading.reason
+    assert "hard disk" in reading.reason and "inodes" in reading.reason
     assert choose(storage, serial, readers=2).order == "inode"
     assert not choose(storage, serial, readers=2).look_ahead
     assert choose(storage, serial, order="listed").reason.endswith("as listed")

@@ -52,8 +52,8 @@ def test_a_directory_that_a_share_keeps_for_a_reader_is_told_of_as_that() -> Non
             f"run `{_LATER}` when the other program is done",
         ),
         (
-            HostprepError("it broke", "mend that, and run the same command again"),
-            f"mend that, and run `{_LATER}`",
+            HostprepError("it broke", "fix that, and run the same command again"),
+            f"fix that, and run `{_LATER}`",
         ),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_volume_and_its_boot_service_are_known_after_a_later_version(state: Pa
     ("code", "hint"),
     [
         (errno.EISDIR, "remove it"),
-        (errno.EIO, "mend that (dmesg may say more), and run the same command again"),
+        (errno.EIO, "fix that (dmesg may say more), and run the same command again"),
         (errno.EMFILE, "a limit on open files is reached: raise `ulimit -n`"),
     ],
 )

@@ -87,3 +87,11 @@ def test_what_the_kernel_would_not_read_is_not_a_number() -> None:
 def test_what_is_no_number_counts_as_not_given(size: str) -> None:
     """fstab is edited by hand, and its lines are read by every ``status``."""
     assert parse_options((f"size={size}",), ram_bytes=8 * GIB).size_bytes is None
+
+
+def test_a_size_of_nothing_is_called_no_limit() -> None:
+    """As after ``mount -o remount,size=0``: "0 B" would say that the volume holds nothing."""
+    open_ended = compare_options(replace(LIVE, size_bytes=0), (*SAFE, "size=2m"))
+    assert open_ended == ("size unlimited instead of 2.00 MiB (2097152 bytes)",)
+    line = compare_options(LIVE, (*SAFE, "size=0"))
+    assert line == ("size 2.00 MiB (2097152 bytes) instead of unlimited",)

@@ -229,7 +229,7 @@ def test_a_volume_that_somebody_made_read_only_stays_so_and_is_told_of() -> None
     assert plan.refusal is None and not plan.changes
     line = making_writable(PATH, options)
     assert line.startswith("mount -o remount,rw,nosuid,") and ",nosymfollow " in line
-    words = f"it is read-only, and stays so: `{line}` lifts that"
+    words = f"it is read-only, and stays so: `{line}` makes it writable"
     assert [(each.reason, each.as_wanted) for each in plan.unchanged] == [(words, False)]
     assert [f"`{line}`" in each for each in plan.warnings] == [True]
     grown = plan_volume(replace(REQUEST, size_bytes=9 * GIB), closed)
@@ -254,7 +254,7 @@ def test_fewer_inodes_than_hostprep_set_are_made_up_for_where_nobody_asks_for_a_
 
 def test_a_volume_without_a_limit_of_inodes_cannot_get_one() -> None:
     unlimited = replace(MOUNTED, live=replace(LIVE, inodes=None))
-    assert "no limit of inodes" in refusal(replace(REQUEST, inodes=77), unlimited)
+    assert "no inode limit" in refusal(replace(REQUEST, inodes=77), unlimited)
 
 
 def test_what_is_read_only_at_its_mount_point_alone_is_not_made_so_elsewhere() -> None:
@@ -274,7 +274,7 @@ def test_what_is_read_only_at_its_mount_point_alone_is_not_made_so_elsewhere() -
 def test_a_volume_without_a_limit_of_size_cannot_get_one(shrink: bool) -> None:
     unlimited = replace(MOUNTED, live=replace(LIVE, size_bytes=0, used_bytes=GIB))
     said = refusal(replace(REQUEST, allow_shrink=shrink), unlimited)
-    assert "no limit of size" in said and "nothing was changed" in said
+    assert "no size limit" in said and "nothing was changed" in said
 
 
 def test_growing_is_a_remount_that_keeps_what_is_not_ours_to_change() -> None:

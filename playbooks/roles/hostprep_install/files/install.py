@@ -58,7 +58,7 @@ def refuse(home, reason):
 
 def judge(home):
     if not ours(home):
-        refuse(home, "is there and is no virtual environment of hostprep's")
+        refuse(home, "is there and is not a virtual environment of hostprep's")
 
 
 def clear(home):
@@ -125,7 +125,7 @@ def cure(source, error, little):
             "have pip on the host reach an index that has what it names, or bring the wheels from"
             " the controller: hostprep_install_source: wheelhouse"
         )
-    return "mend that on the host, or give another folder: hostprep_install_dir"
+    return "fix that on the host, or give another folder: hostprep_install_dir"
 
 
 def install(home, wheels, wheel, build, source):
