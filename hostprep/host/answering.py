@@ -24,6 +24,8 @@ PATIENCE_SECONDS = 4.0
 # After how long to report that a path does not answer, and how often to repeat that.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
 _STOPPED_SECONDS = 2.0
+# How long a path is asked that may have brought others' work to a halt.
+_ASKED_SECONDS = 1.0
 
 
 class NoAnswer(Inconclusive):
@@ -122,10 +124,15 @@ class Impatience:
 
 
 class Standstill:
-    """Reports now and then that others' work on a path makes no progress any more."""
+    """Reports now and then that others' work on a path makes no progress any more.
 
-    def __init__(self, path: str, note: Callable[[str], None]) -> None:
-        self._path, self._note = path, note
+    If that may be ``doubted``, because the work may also wait for something else, it first asks the
+    path, and reports nothing as long as that answers.
+    """
+
+    def __init__(self, path: str, note: Callable[[str], None], *, doubted: bool = False) -> None:
+        self._path, self._note, self._doubted = path, note, doubted
+        self._sure, self._ask_seconds = False, math.inf
         self._done: object = None
         self._since_seconds = self._seen_seconds = -math.inf
 
@@ -137,4 +144,12 @@ class Standstill:
         if done != self._done or stopped:
             self._done, self._since_seconds = done, now_seconds
             self._impatience = Impatience(self._path, self._note)
-        self._impatience.waited(now_seconds - self._since_seconds)
+            self._sure, self._ask_seconds = not self._doubted, now_seconds + _FIRST_SECONDS
+        if not self._sure:
+            if now_seconds < self._ask_seconds:
+                return
+            self._sure = bool(silent_ones([self._path], _ASKED_SECONDS))
+            self._ask_seconds = now_seconds + _FIRST_SECONDS
+            self._seen_seconds += 2 * _ASKED_SECONDS  # asking is no stop
+        if self._sure:
+            self._impatience.waited(now_seconds - self._since_seconds)

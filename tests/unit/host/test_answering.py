@@ -58,3 +58,26 @@ def test_work_that_comes_to_a_halt_is_told_of_until_it_goes_on() -> None:
     for second in range(4002, 4007):
         standstill.seen((110, 0), second)
     assert len(told) == 2
+
+
+def test_a_halt_that_may_be_the_targets_is_told_of_only_if_the_source_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    asked: list[str] = []
+    silent: set[str] = set()
+
+    def silent_ones(paths: list[str], _: float) -> set[str]:
+        asked.extend(paths)
+        return silent
+
+    monkeypatch.setattr(answering, "silent_ones", silent_ones)
+    standstill = Standstill("/srv/data", told.append, doubted=True)
+    for second in range(100, 112):
+        standstill.seen(0, second)
+    assert (told, asked) == ([], ["/srv/data"] * 2)
+    silent.add("/srv/data")
+    for second in range(112, 130):
+        standstill.seen(0, second)
+    assert (len(told), len(asked)) == (1, 3)
+    assert told[0].startswith("waiting for /srv/data, which has not answered for 15 s")
