@@ -23,9 +23,9 @@ from hostprep.system.forking import NoProcess
 PATIENCE_SECONDS = 4.0
 # After how long to report that a path does not answer, and how often to repeat that.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
-# A server may take that long to list one very large directory, and tells nothing meanwhile.
-_LISTING_SECONDS = 20.0
 _STOPPED_SECONDS = 2.0
+# How long a path is asked that may have brought others' work to a halt.
+_ASKED_SECONDS = 1.0
 
 
 class NoAnswer(Inconclusive):
@@ -106,32 +106,33 @@ def _touch(path: str) -> None:
 
 
 class Impatience:
-    """Reports now and then that a path does not answer.
+    """Reports now and then that a path does not answer."""
 
-    While the path is ``listed``, silence may also mean a very large directory.
-    """
-
-    def __init__(self, path: str, note: Callable[[str], None], *, listed: bool = False) -> None:
+    def __init__(self, path: str, note: Callable[[str], None]) -> None:
         self._path, self._note = path, note
-        self._due_seconds = _LISTING_SECONDS if listed else _FIRST_SECONDS
-        self._or = "does it list a very large directory, or " if listed else ""
+        self._due_seconds = _FIRST_SECONDS
 
     def waited(self, seconds: float) -> None:
         """Take note of how long the wait has been so far."""
         if seconds < self._due_seconds:
             return
         self._note(
-            f"waiting for {self._path}, which has not answered for {seconds:.0f} s: {self._or}is"
-            " its server gone? `findmnt -T PATH` names it; Ctrl-C ends the waiting"
+            f"waiting for {self._path}, which has not answered for {seconds:.0f} s: is its server"
+            " gone? `findmnt -T PATH` names it; Ctrl-C ends the waiting"
         )
         self._due_seconds = seconds + _AGAIN_SECONDS
 
 
 class Standstill:
-    """Reports now and then that others' work on a path makes no progress any more."""
+    """Reports now and then that others' work on a path makes no progress any more.
 
-    def __init__(self, path: str, note: Callable[[str], None], *, listed: bool = False) -> None:
-        self._path, self._note, self._listed = path, note, listed
+    If that may be ``doubted``, because the work may also wait for something else, it first asks the
+    path, and reports nothing as long as that answers.
+    """
+
+    def __init__(self, path: str, note: Callable[[str], None], *, doubted: bool = False) -> None:
+        self._path, self._note, self._doubted = path, note, doubted
+        self._sure, self._ask_seconds = False, math.inf
         self._done: object = None
         self._since_seconds = self._seen_seconds = -math.inf
 
@@ -142,5 +143,13 @@ class Standstill:
         self._seen_seconds = now_seconds
         if done != self._done or stopped:
             self._done, self._since_seconds = done, now_seconds
-            self._impatience = Impatience(self._path, self._note, listed=self._listed)
-        self._impatience.waited(now_seconds - self._since_seconds)
+            self._impatience = Impatience(self._path, self._note)
+            self._sure, self._ask_seconds = not self._doubted, now_seconds + _FIRST_SECONDS
+        if not self._sure:
+            if now_seconds < self._ask_seconds:
+                return
+            self._sure = bool(silent_ones([self._path], _ASKED_SECONDS))
+            self._ask_seconds = now_seconds + _FIRST_SECONDS
+            self._seen_seconds += 2 * _ASKED_SECONDS  # asking is no stop
+        if self._sure:
+            self._impatience.waited(now_seconds - self._since_seconds)

@@ -62,15 +62,15 @@ def copy_all(plan: StagePlan, files: CopyPlan, private: PrivateDir, observer: Ob
         governor = Governor(reading.readers, most * reading.threads)
     elif reading.adapts and not here:
         governor = Governor(reading.readers)
-    standstill = Standstill(plan.request.source, observer.note)
+    # A disk that is written to may also make us wait.
+    standstill = Standstill(plan.request.source, observer.note, doubted=not plan.in_ram)
     try:
         with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
 
             def tick() -> None:
                 now = monotonic()
                 parts, size_bytes = pool.effort()
-                # A disk that is written to may also make us wait, so only do this for RAM.
-                if plan.served and plan.in_ram:
+                if plan.served:
                     standstill.seen((parts, size_bytes), now)
                 # A long task counts by its bytes while it runs; copying a file twice counts once.
                 so_far = min(size_bytes, files.copied.data_bytes)

@@ -180,7 +180,8 @@ def _look_over(
 ) -> Scan:
     """Scan the source; tell the observer how far it is, and of a server that does not answer."""
     served = is_served(request.source, storage.storage_class)
-    standstill = Standstill(request.source, observer.note, listed=True)
+    # A server that lists a very large directory is silent meanwhile, but answers other questions.
+    standstill = Standstill(request.source, observer.note, doubted=True)
 
     def tick(entries: int) -> None:
         if served:

@@ -422,16 +422,20 @@ def test_a_source_that_ceases_to_answer_while_it_is_looked_at_is_named(
 ) -> None:
     """Nothing else would be said for as long as it takes."""
     monkeypatch.setattr("hostprep.host.answering._FIRST_SECONDS", 0.1)
-    monkeypatch.setattr("hostprep.host.answering._LISTING_SECONDS", 0.1)
     (safe_dir / "data").mkdir()
     (safe_dir / "data/file").write_text("one")
+    hangs = Rule(pattern, operation, None, hang_seconds=60)
 
     class Listening(Silent):
+        def progress(self, files: int, size_bytes: int) -> None:
+            if fs.injected():  # from then on the server answers nothing at all
+                fs.tell(hangs, Rule("*", "statfs", None, hang_seconds=60))
+
         def note(self, message: str) -> None:
             raise KeyboardInterrupt(message)
 
     with failing_fs(safe_dir / "data", where=safe_dir) as fs:
-        fs.tell(Rule(pattern, operation, None, hang_seconds=60))
+        fs.tell(hangs)
         request = StageRequest(str(fs.mount), "set", str(safe_dir / "target"), None)
         with (
             pytest.raises(KeyboardInterrupt, match=f"waiting for {fs.mount}, which has not"),

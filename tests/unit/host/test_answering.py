@@ -60,13 +60,24 @@ def test_work_that_comes_to_a_halt_is_told_of_until_it_goes_on() -> None:
     assert len(told) == 2
 
 
-def test_a_listing_may_take_longer_and_the_words_say_so() -> None:
-    """A server that lists a very large directory is silent for as long."""
+def test_a_halt_that_may_be_the_targets_is_told_of_only_if_the_source_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     told: list[str] = []
-    standstill = Standstill("/srv/data", told.append, listed=True)
-    for second in range(100, 120):
+    asked: list[str] = []
+    silent: set[str] = set()
+
+    def silent_ones(paths: list[str], _: float) -> set[str]:
+        asked.extend(paths)
+        return silent
+
+    monkeypatch.setattr(answering, "silent_ones", silent_ones)
+    standstill = Standstill("/srv/data", told.append, doubted=True)
+    for second in range(100, 112):
         standstill.seen(0, second)
-    assert told == []
-    standstill.seen(0, 120)
-    assert "/srv/data, which has not answered for 20 s" in told[0]
-    assert "very large directory, or is its server gone?" in told[0]
+    assert (told, asked) == ([], ["/srv/data"] * 2)
+    silent.add("/srv/data")
+    for second in range(112, 130):
+        standstill.seen(0, second)
+    assert (len(told), len(asked)) == (1, 3)
+    assert told[0].startswith("waiting for /srv/data, which has not answered for 15 s")
