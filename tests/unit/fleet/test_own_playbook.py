@@ -64,7 +64,7 @@ def test_an_ansible_without_hostprep_is_named_with_the_way_out(tmp_path: Path) -
     apart.write_text(
         f"""#!/bin/sh
         case "$*" in *'-m hostprep'*) echo "$0: No module named hostprep" >&2; exit 1;; esac
-        exec {sys.executable} "$@"
+        exec '{sys.executable}' "$@"
         """
     )
     apart.chmod(0o755)
