@@ -119,38 +119,30 @@ def test_a_new_folder_is_marked_before_anything_is_in_it_and_gone_on_with(
     assert not (tmp_path / "run").exists()
 
 
-def earlier_version(home: Path, *, stamp: bool) -> None:
-    """Make what an earlier version left, its Python replaced since by one that lacks its pip."""
-    (home / "bin").mkdir(parents=True)
-    (home / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    (home / "bin" / "hostprep").write_text("#!/bin/false\n")
-    (home / "old").write_text("of another Python\n")
-    if stamp:
-        (home / f"build-{BUILD}").write_text(f"{BUILD}\n")
-
-
-def test_an_environment_of_an_earlier_version_is_known_by_its_stamp(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    earlier_version(home, stamp=True)
-    assert install(home).returncode == 1
-    assert (home / ".hostprep").exists() and not (home / "old").exists()
-    assert not (home / f"build-{BUILD}").exists()
-
-
-def test_without_marker_and_stamp_nothing_is_cleared(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    earlier_version(home, stamp=False)
-    before = snapshot(tmp_path)
-    assert call(home, "judge").returncode == 0
-    done = install(home)
-    assert (done.returncode, "may hold more than hostprep" in done.stdout) == (5, True)
-    assert snapshot(tmp_path) == before
-
-
 def program(path: Path, script: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+
+
+@pytest.mark.parametrize("stamp", [False, True])
+def test_without_the_marker_nothing_is_cleared(tmp_path: Path, stamp: bool) -> None:
+    """Whoever made that environment may have installed more in it, as the pages say: torch."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (tmp_path / "torch").touch()
+    program(tmp_path / "bin" / "hostprep", "false")
+    if stamp:
+        (tmp_path / f"build-{BUILD}").touch()  # hostprep was installed in it before
+    before = snapshot(tmp_path)
+    assert call(tmp_path, "judge").returncode == 0
+    done = install(tmp_path)
+    assert (done.returncode, "may hold more than hostprep" in done.stdout) == (5, True)
+    assert snapshot(tmp_path) == before
+    program(tmp_path / "bin" / "python3", 'case "$*" in *install*) exit 1;; esac')
+    assert install(tmp_path).returncode == 1
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"bin", "pyvenv.cfg", "torch"}
 
 
 @pytest.mark.parametrize("works", [False, True])

@@ -9,6 +9,8 @@ import sys
 from configparser import ConfigParser
 from pathlib import Path
 
+import pytest
+
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 
 
@@ -57,13 +59,15 @@ INSTALLING = """\
 """
 
 
-def test_an_ansible_without_hostprep_is_named_with_the_way_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("says", ["$0: No module named hostprep", "Unknown option: -P"])
+def test_an_ansible_without_hostprep_is_named_with_the_way_out(tmp_path: Path, says: str) -> None:
+    """Also by a Python that is too old for it."""
     (tmp_path / "ansible.cfg").write_text(shown("ini").replace("PLAYBOOKS", str(PLAYBOOKS)))
     (tmp_path / "mine.yml").write_text(INSTALLING)
     apart = tmp_path / "python3"
     apart.write_text(
         f"""#!/bin/sh
-        case "$*" in *'-m hostprep'*) echo "$0: No module named hostprep" >&2; exit 1;; esac
+        case "$*" in *'-m hostprep'*) echo "{says}" >&2; exit 1;; esac
         exec '{sys.executable}' "$@"
         """
     )

@@ -5,6 +5,7 @@
 
 The stamp that names the build is removed first and written last, so that an interrupted run leaves
 none. The marker is written before anything else and stays: only with it may the folder be cleared.
+An environment that somebody else made gets a stamp, too, but never the marker.
 """
 
 import fcntl
@@ -34,10 +35,8 @@ def stamps(home):
 
 
 def marked(home):
-    """Return whether all in ``home`` is hostprep's; earlier versions left only their stamp."""
-    return os.path.lexists(os.path.join(home, MARKER)) or (
-        os.path.isfile(os.path.join(home, "pyvenv.cfg")) and bool(stamps(home))
-    )
+    """Return whether all in ``home`` is hostprep's."""
+    return os.path.lexists(os.path.join(home, MARKER))
 
 
 def ours(home):
@@ -140,19 +139,19 @@ def install(home, wheels, wheel, build, source):
             marker.write(
                 "`hostprep provision` made this folder, and may delete all that is in it.\n"
             )
-    for name in stamps(home):
-        os.unlink(os.path.join(home, name))
     # -P: the current directory is the home of the user who logged in, or wherever the controller
-    # was
-    # started, and root must not run modules from there.
+    # was started, and root must not run modules from there.
     pip = [os.path.join(home, "bin", "python3"), "-P", "-m", "pip"]
     pip += ["--disable-pip-version-check", "--no-color"]
     # There is no pip, or an older Python's; or an earlier run ended early, on a full disk for
     # instance, and left a pip that only seems to work. If hostprep runs, there is something to
     # lose: pip may have ended because it did not reach its index.
-    if not runs(*pip, "--version") or (marked(home) and not runs_in(home)):
-        if not marked(home):
-            refuse(home, "has no pip that runs, and may hold more than hostprep")
+    anew = not runs(*pip, "--version") or (marked(home) and not runs_in(home))
+    if anew and not marked(home):
+        refuse(home, "has no pip that runs, and may hold more than hostprep")
+    for name in stamps(home):
+        os.unlink(os.path.join(home, name))
+    if anew:
         clear(home)
         subprocess.run([sys.executable, "-P", "-m", "venv", home], check=True)
     where = ["--no-index", "--find-links", wheels] if source == "wheelhouse" else []
