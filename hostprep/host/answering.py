@@ -127,7 +127,7 @@ class Standstill:
     """Reports now and then that others' work on a path makes no progress any more.
 
     If that may be ``doubted``, because the work may also wait for something else, it first asks the
-    path, and reports nothing as long as that answers.
+    path and the network mounts in it, and reports nothing as long as these answer.
     """
 
     def __init__(self, path: str, note: Callable[[str], None], *, doubted: bool = False) -> None:
@@ -148,8 +148,16 @@ class Standstill:
         if not self._sure:
             if now_seconds < self._ask_seconds:
                 return
-            self._sure = bool(silent_ones([self._path], _ASKED_SECONDS))
+            self._sure = bool(silent_ones(_with_mounts(self._path), _ASKED_SECONDS))
             self._ask_seconds = now_seconds + _FIRST_SECONDS
             self._seen_seconds += 2 * _ASKED_SECONDS  # asking is no stop
+            if not self._sure:
+                self._since_seconds = now_seconds  # it has just answered
         if self._sure:
             self._impatience.waited(now_seconds - self._since_seconds)
+
+
+def _with_mounts(path: str) -> list[str]:
+    """Return a path, and the mounts in it that may cease to answer while it does."""
+    mounts = (mount for mount in read_mounts() if is_remote(mount))
+    return [path, *(mount.target for mount in mounts if lies_in(mount.target, path))]

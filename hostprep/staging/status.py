@@ -7,6 +7,7 @@ import math
 import os
 import shlex
 from collections.abc import Set
+from dataclasses import replace
 from typing import Any
 
 from hostprep.dataclass import dataclass
@@ -44,6 +45,7 @@ from hostprep.system.locks import is_locked
 from hostprep.units import format_count
 from hostprep.volumes.live import read_live
 
+_IS_THERE = ("staged", "partial")
 _SOURCE_SECONDS = 10.0
 TARGET_SECONDS = 5.0
 
@@ -84,21 +86,23 @@ def dataset_statuses(
     """
     records = all_records()
     silent = silent_ones([record.target for record in records], target_seconds)
-    asked = [record.source for record in records if check_source and record.target not in silent]
-    dead = silent_ones(asked, _SOURCE_SECONDS)
-    return tuple(
-        _unreachable(record, target_seconds)
-        if record.target in silent
-        else _status(record, observer or Silent(), check_source=check_source, dead=dead)
+    found = [
+        _unreachable(record, target_seconds) if record.target in silent else _staged_or_why(record)
         for record in records
-    )
+    ]
+    if not check_source:
+        return tuple(found)
+    # Only what is there is compared, so no other source is waited for.
+    asked = [each.record.source for each in found if each.state in _IS_THERE]
+    dead = silent_ones(asked, _SOURCE_SECONDS)
+    return tuple(_compared(each, dead, observer or Silent()) for each in found)
 
 
 def dataset_status(record: Record) -> DatasetStatus:
     """Return the status of one data set, without looking at its source."""
     if silent_ones([record.target], TARGET_SECONDS):
         return _unreachable(record, TARGET_SECONDS)
-    return _status(record, Silent(), check_source=False)
+    return _staged_or_why(record)
 
 
 def _unreachable(record: Record, seconds: float) -> DatasetStatus:
@@ -112,20 +116,22 @@ def _unreachable(record: Record, seconds: float) -> DatasetStatus:
     )
 
 
-def _status(
-    record: Record, observer: Observer, *, check_source: bool, dead: Set[str] = frozenset()
-) -> DatasetStatus:
-    """Return the status of a data set; ``dead`` are sources that do not answer."""
+def _staged_or_why(record: Record) -> DatasetStatus:
+    """Return the status of a data set as far as its target shows it."""
     state, why, hint = _state(record)
-    if state not in ("staged", "partial"):
-        return DatasetStatus(record, state, "unknown", why, hint)
-    if not check_source:
-        return DatasetStatus(record, state, "unknown", "the source was not looked at", hint)
+    return DatasetStatus(record, state, "unknown", why or "the source was not looked at", hint)
+
+
+def _compared(found: DatasetStatus, dead: Set[str], observer: Observer) -> DatasetStatus:
+    """Return the status with its freshness; ``dead`` are sources that do not answer."""
+    if found.state not in _IS_THERE:
+        return found
+    record = found.record
     silent = record.source in dead
     freshness, reason, helps = _no_answer(record) if silent else _freshness(record, observer)
     if record.failure is not None and freshness != "fresh":
         reason = f"{reason}; a run since failed ({record.failure})"
-    return DatasetStatus(record, state, freshness, reason, hint or helps)
+    return replace(found, freshness=freshness, reason=reason, hint=found.hint or helps)
 
 
 def _state(record: Record) -> tuple[str, str, str | None]:

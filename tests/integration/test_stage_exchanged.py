@@ -13,11 +13,13 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hostprep.staging import stage, unstage_plan
+from hostprep.staging.publishing import removing
 from hostprep.staging.record.records import folder, load_record, save_record
 from hostprep.staging.target.strangers import exchanged_refusal
 from tests.kit.compare import differences
@@ -252,3 +254,23 @@ def test_what_is_exchanged_while_it_is_compared_is_not_removed(
     hostprep("unstage", "data", expect=1 if added else 0)
     assert not (theirs.copy / "class-0").exists()
     assert (theirs.roots / "class-0").exists()
+
+
+def test_what_is_exchanged_right_before_it_is_hidden_is_put_back(
+    theirs: Theirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever exchanges the two without end may do it between any two steps."""
+    rename = os.rename
+
+    def exchange(old: str, new: str, **places: int) -> None:
+        theirs.exchange()
+        rename(old, new, **places)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(removing, "os", SimpleNamespace(**{**vars(os), "rename": exchange}))
+        error = hostprep("unstage", "data", expect=5)["error"]
+    assert "is not the directory that was staged there" in error["message"]
+    theirs.exchange()
+    assert theirs.contents().items() >= theirs.before.items()
+    hostprep("unstage", "data")
+    assert not theirs.copy.exists() and (theirs.roots / "class-0").exists()

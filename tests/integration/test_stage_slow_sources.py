@@ -458,6 +458,11 @@ def test_sources_that_do_not_answer_are_named_and_waited_for_once(safe_dir: Path
             assert found["reason"].startswith("its source has not answered for 10 s")
             assert str(fs.mount) in found["hint"]
         assert len([each for each in fs.injected() if each.operation == "statfs"]) == 1
+        # With nothing there to compare with it, as after a reboot, it is not asked at all.
+        shutil.rmtree(safe_dir / "target")
+        done = run_hostprep("status", "--json")
+        assert {each["state"] for each in json.loads(done.stdout)["datasets"]} == {"missing"}
+        assert len([each for each in fs.injected() if each.operation == "statfs"]) == 1
 
 
 def test_a_target_that_does_not_answer_holds_neither_status_nor_check(safe_dir: Path) -> None:

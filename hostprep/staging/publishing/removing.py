@@ -120,9 +120,14 @@ def remove_hidden(
     """Remove what is hidden, and return what stays: what somebody added before it was hidden.
 
     That is put back in its place. Each entry is checked right before it is removed, so nothing is
-    lost if a run is killed here or earlier, and the next one continues.
+    lost if a run is killed here or earlier, and the next one continues. Raises ``Refused`` if it is
+    not the directory that was staged, which is put back as well.
     """
-    left = _remove(private_fd, GONE, record, observer)
+    try:
+        left = _remove(private_fd, GONE, record, observer)
+    except Refused:  # it was exchanged right before it was hidden
+        rename_new(GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+        raise
     if left:
         rename_new(GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
     return left
@@ -146,8 +151,7 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
     count = Count(observer)
     pending = [""]
     try:
-        if name == record.name:
-            _check_is_it(record, root_fd)
+        _check_is_it(record, root_fd)
         with DirCache(root_fd) as tree:
             while pending:
                 directory = pending.pop()

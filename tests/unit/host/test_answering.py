@@ -80,4 +80,26 @@ def test_a_halt_that_may_be_the_targets_is_told_of_only_if_the_source_does_not_a
     for second in range(112, 130):
         standstill.seen(0, second)
     assert (len(told), len(asked)) == (1, 3)
-    assert told[0].startswith("waiting for /srv/data, which has not answered for 15 s")
+    # It did at 110 s.
+    assert told[0].startswith("waiting for /srv/data, which has not answered for 5 s")
+
+
+_SHARES = b"""\
+24 1 8:1 / / rw - ext4 /dev/sda1 rw
+70 24 0:50 / /srv/data/images rw - nfs4 server:/images rw
+71 24 0:51 / /srv/other rw - nfs4 server:/other rw
+"""
+
+
+@pytest.mark.parametrize(("dead", "named"), [("/srv/data/images", True), ("/srv/other", False)])
+def test_a_halt_may_be_that_of_a_share_that_is_mounted_in_the_source(
+    dead: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "read_mounts", lambda: parse_mountinfo(_SHARES))
+    monkeypatch.setattr(answering, "_ASKED_SECONDS", 0.2)
+    monkeypatch.setattr(answering, "_touch", lambda path: time.sleep(60 if path == dead else 0))
+    told: list[str] = []
+    standstill = Standstill("/srv/data", told.append, doubted=True)
+    for second in range(100, 106):
+        standstill.seen(0, second)
+    assert bool(told) is named
