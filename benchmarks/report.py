@@ -15,7 +15,7 @@ is a fresh tmpfs. hostprep mounts its own volume, scans, plans, copies, hashes i
 (unless the row says otherwise), publishes and records within its time; the peers copy. Ratios
 compare runs on one machine within minutes; the seconds mean little elsewhere, and the ratios change
 with the processor too: each machine that was measured has its own tables. `reading alone` writes
-nothing and is no peer: it tells what a cold source gives.
+nothing and is not a peer: it shows what a cold source gives.
 
 This page is written by the run: `make bench` (all of it, about an hour, as root), or
 `python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.

@@ -15,7 +15,7 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 updated=
 apt_install() { # PACKAGE REASON
   if ! command -v apt-get >/dev/null; then
-    say "$1 is missing ($2), and this is not a Debian: install it with your package manager."
+    say "$1 is missing ($2), and this is not Debian: install it with your package manager."
     return 1
   fi
   if [ "$(id -u)" -ne 0 ]; then
@@ -89,7 +89,7 @@ python_of_choice() {
       command -v "$candidate"
       return
     fi
-    [ "$candidate" != "${PYTHON:-}" ] || say "$PYTHON is no Python 3.11 or later that has venv."
+    [ "$candidate" != "${PYTHON:-}" ] || say "$PYTHON is not a Python 3.11 or later that has venv."
   done
   return 1
 }

@@ -57,7 +57,7 @@ def facts(
         physical = f", {format_count(cpu.physical_cores, 'physical core')}"
     swap = "on" if headroom.swap_active else "off"
     if headroom.swap_in_ram:
-        swap = "on, in zram alone"
+        swap = "on, only in zram"
     lines = [
         f"kernel   {platform.release()}",
         f"cpu      {cpu.model or 'unknown model'}: {cpu.usable:g} of {cpu.online} usable"

@@ -18,7 +18,8 @@ READ_AGAIN = ", by the content of every file here and in the source"
 _CAUSES = {
     "source": (
         "source file",
-        "an edit that put the time back, one of the last minute on a share, or a damaged disk",
+        "an edit that put the time back, an edit within the last minute on a share, or a damaged"
+        " disk",
     ),
     "target": ("copy", "damaged memory or a damaged disk, or somebody wrote to it"),
 }

@@ -99,7 +99,7 @@ def _device(measured: Measured, judgement: Judgement) -> str:
         if health.used_percent is not None:
             facts.append(f"{health.used_percent}% of its rated writes used")
         if health.media_errors:
-            facts.append(f"{health.media_errors} media errors")
+            facts.append(format_count(health.media_errors, "media error"))
         lines.append(f"  {name}: " + ", ".join(facts or ["SMART says little"]))
     return "\n".join(lines)
 

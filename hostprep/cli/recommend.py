@@ -104,7 +104,7 @@ def recommend(
         )
     if not math.isfinite(seconds):
         raise UsageError(
-            f"--seconds {seconds:g} is no time to measure for.", "give it seconds, such as 50"
+            f"--seconds {seconds:g} is not a number of seconds.", "give it seconds, such as 50"
         )
     if gpu_rate is not None and not 0 < gpu_rate < math.inf:
         raise UsageError(

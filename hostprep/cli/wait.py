@@ -47,7 +47,9 @@ def wait(
     from hostprep.converging.waiting import wait_for
 
     if timeout is not None and math.isnan(timeout):
-        raise UsageError("--timeout nan is no time to wait for.", "accepted: 0 and more seconds")
+        raise UsageError(
+            "--timeout nan is not a number of seconds.", "accepted: 0 and more seconds"
+        )
     started = time.monotonic()
     waited = wait_for(names, timeout_seconds=timeout, on_change=_tell)
     seconds = time.monotonic() - started
@@ -84,7 +86,7 @@ def _error(waited: Waited, seconds: float) -> HostprepError:
     if state.stage.comes_up:
         return HostprepError(
             f"{waited.name} is not ready yet: {state.reason}",
-            "it may still become so: wait for it by itself",
+            "it may still become ready: wait for it alone",
         )
     return HostprepError(f"{waited.name} is not ready: {state.reason}", state.hint)
 

@@ -24,7 +24,7 @@ def wheelhouse(
     ] = None,
     installed: Annotated[
         str | None,
-        typer.Option(metavar="BUILD", help="Make no archive if this is the build to install."),
+        typer.Option(metavar="BUILD", help="Make no archive if BUILD is this hostprep's own."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -204,7 +204,8 @@ def _overruled(name: str, unit: Path, installed: Installed) -> tuple[Unchanged, 
         if found.lost_program is not None:
             does = f"has {unit.name} run {found.lost_program}, which is not there"
     elif setting is not None and setting.name == "User":
-        drop_in, does = setting.drop_in, f"sets User={setting.value}, and it stages as root alone"
+        drop_in = setting.drop_in
+        does = f"sets User={setting.value}, but the service can only stage as root"
         cure = "take that line out"
     if drop_in is None:
         return ()
@@ -221,7 +222,7 @@ def _unlinked(linked: frozenset[str], starters: tuple[str, ...]) -> str:
     missing = [each for each in starters if each not in linked]
     if missing:
         return f"{missing[0]} does not start it if its source is mounted late"
-    return "a mount starts it that is not its source's"
+    return "it is started by a mount that is not its source's"
 
 
 def _wanted_record(

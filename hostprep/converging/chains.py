@@ -95,7 +95,7 @@ def _fed(look: DatasetLook, feeder: DatasetLook, looker: Looker) -> DatasetLook:
         why = "which is refused" if feeder.problem else "which is whole and does not hold it"
         problem = Refused(
             f"its source {look.source} would be in the copy of {name}, {why}; nothing was changed.",
-            f"first fix what is said of {name}" if feeder.problem else "correct its `source`",
+            f"first solve the problem of {name}" if feeder.problem else "correct its `source`",
         )
         look = dataclasses.replace(look, problem=problem)
     return dataclasses.replace(look, feeder=feeder.target)

@@ -190,7 +190,8 @@ def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
         to = os.path.dirname(record.target) if record.volume is None else None
         within = next((path for path in volumes if to and to != path and lies_in(to, path)), None)
         if within is not None:
-            notes.append(f"{record.name} is left out: a spec stages directly below {within} alone")
+            why = f"a spec can only stage directly below {within}"
+            notes.append(f"{record.name} is left out: {why}")
             continue
         comes_back = record.target in at_boot
         found.append(DatasetSpec(record.name, record.source, record.volume, to, comes_back))

@@ -157,7 +157,7 @@ def _find(word: str, *, may_come: bool) -> _Known:
     if may_come:
         # That nothing at all is known is no help to somebody who waits for the first data set.
         return _Known(word, None, None, hint + unread if names or unread else None)
-    later = "; with --timeout SECONDS this command waits until it is staged"
+    later = f"; with --timeout SECONDS this command waits until {word} is staged"
     raise UsageError(f"hostprep knows no data set {word!r}.", hint + unread + later)
 
 

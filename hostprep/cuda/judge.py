@@ -64,13 +64,14 @@ def _not_all(trace: Trace) -> Iterator[Check]:
             continue
         why = missing.get(stage, "nothing was recorded of it")
         again = "run it again" + (" without --quick" if trace.quick else ", on a quiet machine")
+        cure = cure_for_the_host(why)
         yield Check(
             f"stage.{stage}",
             trace.subject,
             Status.SKIP,
             f"not carried out, or not to its end: {why}",
             threshold=_STAGES,
-            remedy=f"{cure_for_the_host(why) or 'do what its reason asks for'}; {again}",
+            remedy=again if cure is None else f"{cure}; {again}",
         )
 
 

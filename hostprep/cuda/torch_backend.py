@@ -11,6 +11,7 @@ from hostprep.cuda.moving import moved, moves_itself
 from hostprep.cuda.torch_errors import in_a_line
 from hostprep.errors import UsageError
 from hostprep.host.gpu_memory import lacks_memory
+from hostprep.units import format_count
 
 
 def why_no_cuda() -> str | None:
@@ -56,7 +57,8 @@ def open_backend(
         index = _usable(asked or "CUDA", torch.cuda.current_device)
     if index >= torch.cuda.device_count():
         raise UsageError(
-            f"there is no cuda:{index}; torch sees {torch.cuda.device_count()} devices.",
+            f"there is no cuda:{index}; torch sees"
+            f" {format_count(torch.cuda.device_count(), 'device')}.",
             "name one of those; cuda:0 is the first",
         )
     return TorchCudaBackend(index, dtypes, channels_last), None, None

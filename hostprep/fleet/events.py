@@ -55,12 +55,12 @@ _CURES = (
     ),
     (
         re.compile(r"Incorrect \w+ password"),
-        "fix it: in the inventory (ansible_become_password), or without one there in the file that"
-        " ANSIBLE_BECOME_PASSWORD_FILE names",
+        "correct it in the inventory (ansible_become_password) or, if it is not there, in the file"
+        " that ANSIBLE_BECOME_PASSWORD_FILE names",
     ),
     (
         re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)"),
-        "let who logs in become root there, or log in as another: ansible_user",
+        "let the user who logs in become root there, or log in as another one: ansible_user",
     ),
     # From ssh, which must not ask here.
     (
@@ -113,7 +113,7 @@ _CURES = (
     # ansible-core 2.19.
     (
         re.compile(r"module interpreter '.*' was not found|need to set the interpreter"),
-        "Ansible works by Python: install python3 on the host, or name the one that it has:"
+        "Ansible needs Python: install python3 on the host, or name the Python that it has:"
         " ansible_python_interpreter",
     ),
     (

@@ -141,7 +141,8 @@ def unread(said: str) -> UsageError | None:
     kinds += "".join(f"\nat {place}" for place in dict.fromkeys(_ORIGIN.findall(said)))
     return UsageError(
         f"{named[1]} cannot be read as an inventory; no host was reached.{kinds or chr(10) + said}",
-        vault_cure(said) or "fix it; a program that prints one needs its mode +x",
+        vault_cure(said)
+        or "fix it; a program that prints an inventory must be executable (chmod +x)",
     )
 
 

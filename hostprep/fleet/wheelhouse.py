@@ -182,7 +182,7 @@ def _needed() -> list[str]:
 def _wheels_in(folder: Path) -> tuple[Path, ...]:
     wheels = sorted(folder.glob("*.whl"))
     if not wheels:
-        raise UsageError(f"{folder} holds no wheels.", "fill it by `pip download`")
+        raise UsageError(f"{folder} holds no wheels.", "fill it with `pip download`")
     return tuple(path for path in wheels if not path.name.startswith("hostprep-"))
 
 

@@ -263,9 +263,13 @@ def classify(disk: Device) -> tuple[StorageClass, str]:
     if disk.kind == "loop":
         return StorageClass.UNKNOWN, f"{disk.name} is a loop device"
     if disk.virtual:
-        claim = {True: "rotates", False: "does not rotate", None: "says nothing of rotating"}
+        claim = {
+            True: "says that it rotates",
+            False: "says that it does not rotate",
+            None: "does not say whether it rotates",
+        }
         said = claim[disk.rotational_says_kernel]
-        return StorageClass.VIRTUAL, f"{what} is a virtual disk; the kernel says that it {said}"
+        return StorageClass.VIRTUAL, f"{what} is a virtual disk; the kernel {said}"
     match disk.transport:
         case Transport.MEMORY:
             return StorageClass.RAM, f"{what} is memory"

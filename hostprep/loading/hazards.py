@@ -237,8 +237,8 @@ def of_probes(
         ):
             found["affinity_shrunk"] = Hazard(
                 "affinity_shrunk",
-                f"workers may run on {format_count(probe.worker_affinity_cpus, 'processor')}"
-                f" alone, the main process on {host.measured_cpus}: some library has pinned them.",
+                f"workers may only run on {format_count(probe.worker_affinity_cpus, 'processor')}"
+                f", the main process on {host.measured_cpus}: some library has pinned them.",
                 "os.sched_setaffinity(0, range(os.cpu_count())) in worker_init_fn; often"
                 " KMP_AFFINITY=disabled or OMP_PROC_BIND=false does it",
             )

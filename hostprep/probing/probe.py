@@ -64,7 +64,7 @@ def refuse_odd(settings: Settings) -> None:
     """Raise ``UsageError`` if nobody can measure for that long."""
     if not math.isfinite(settings.seconds):
         raise UsageError(
-            f"--seconds {settings.seconds:g} is no time to measure for.",
+            f"--seconds {settings.seconds:g} is not a number of seconds.",
             "give it seconds, such as 30",
         )
     if settings.seconds < LEAST_SECONDS:

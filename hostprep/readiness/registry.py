@@ -41,7 +41,7 @@ def collect(modules: Iterable[ModuleType]) -> tuple[Check[Any], ...]:
             continue  # code that several checks share
         check: Check[Any] = module.CHECK
         if not _CODE.fullmatch(check.code):
-            raise ValueError(f"{module.__name__}: {check.code!r} is no code such as HP012")
+            raise ValueError(f"{module.__name__}: {check.code!r} is not a code such as HP012")
         if check.code in found:
             raise ValueError(f"{check.code} is in {found[check.code]} and in {module.__name__}")
         found[check.code] = module.__name__

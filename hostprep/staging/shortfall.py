@@ -28,8 +28,8 @@ def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
     what = f"{format_count(failed)} of the source's entries could not be staged"
     if result.published:
         error = HostprepError(
-            f"{what}; a run with --partial published {result.target} without"
-            f" {'its' if failed == 1 else 'their'} present state.",
+            f"{what}; a run with --partial published {result.target} without the present state of"
+            f" {'this entry' if failed == 1 else 'these entries'}.",
             f"{cure} and run the same command again, or accept it: --partial",
         )
     else:

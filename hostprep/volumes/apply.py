@@ -119,7 +119,7 @@ def _in_container(path: str, to: str) -> str:
         f"in a container, stage into a tmpfs that it was given: `{to}/dev/shm` after"
         f" `docker run --shm-size=32g`, or `{to}{path}` after `docker run --tmpfs"
         f" {path}:size=30g`, or in Kubernetes with an emptyDir of medium Memory there; or mount on"
-        f" the host itself, and hand it in by `-v {path}:{path}`"
+        f" the host itself, and hand it in with `-v {path}:{path}`"
     )
 
 

@@ -177,7 +177,7 @@ def check_in_reach(facts: VolumeFacts) -> None:
         if facts.mount is None:
             hint += (
                 "; if it is gone for good, mount it anew and run the same command again, or give"
-                " up a data set of it by `hostprep unstage --forget`"
+                " up a data set of it with `hostprep unstage --forget`"
             )
         raise Refused(
             f"the volume {facts.path} was mounted outside of this container, or in another one, and"

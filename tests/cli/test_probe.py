@@ -174,8 +174,8 @@ def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:
         (["/not/there", "--size", "1%"], 2, "does not exist"),
         (["/tmp", "--seconds", "1"], 2, "too short"),
         (["/tmp", "--seconds", "1e9"], 2, "too long"),
-        (["/tmp", "--seconds", "nan"], 2, "no time to measure"),
-        (["/tmp", "--seconds", "inf"], 2, "no time to measure"),
+        (["/tmp", "--seconds", "nan"], 2, "not a number of seconds"),
+        (["/tmp", "--seconds", "inf"], 2, "not a number of seconds"),
         (["/tmp", "--compare", "nothing"], 2, "no earlier probe"),
     ],
 )

@@ -260,7 +260,7 @@ def test_a_refusal_names_the_data_set_that_is_to_be_mended(chain: Chain) -> None
     refused = {each["subject"]: each for each in refusals if each["kind"] == "dataset"}
     assert f"the source {chain.source} does not exist" in refused["one"]["message"]
     assert "in the copy of one, which is refused" in refused["two"]["message"]
-    assert refused["two"]["hint"] == "first fix what is said of one"
+    assert refused["two"]["hint"] == "first solve the problem of one"
     assert "in the copy of two, which is refused" in refused["three"]["message"]
     (chain.root / "gone").rename(chain.source)
     chain.datasets[0]["source"] = chain.second / "none"

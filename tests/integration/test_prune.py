@@ -418,7 +418,7 @@ class TestDrafting:
         hostprep("stage", safe_dir / "two", "--to", safe_dir / "a/sets")
         drafted = safe_dir / "drafted.yml"
         (note,) = hostprep("spec", "init", drafted)["notes"]
-        assert note == f"two is left out: a spec stages directly below {safe_dir / 'a'} alone"
+        assert note == f"two is left out: a spec can only stage directly below {safe_dir / 'a'}"
         named = [each["name"] for each in hostprep("spec", "check", drafted)["datasets"]]
         assert sorted(named) == ["one", "three", "two"]
 

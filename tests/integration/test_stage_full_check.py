@@ -34,8 +34,8 @@ def test_what_differs_is_named_by_its_side(source: Path, target: Path) -> None:
     ]
     lines = (
         "  full check: 2 source files with other content than was staged, size and time as they"
-        " were (an edit that put the time back, one of the last minute on a share, or a damaged"
-        " disk): class-2/images/004.bin, class-3/images/005.bin\n",
+        " were (an edit that put the time back, an edit within the last minute on a share, or"
+        " a damaged disk): class-2/images/004.bin, class-3/images/005.bin\n",
         "  full check: 1 copy with other content than was staged, size and time as they were"
         " (damaged memory or a damaged disk, or somebody wrote to it): class-1/images/003.bin\n",
     )

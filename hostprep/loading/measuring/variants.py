@@ -86,7 +86,7 @@ def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Vari
         if name not in usable:
             each.problem = "not installed"
         elif name == "simplejpeg" and not jpeg:
-            each.problem = "reads JPEG alone"
+            each.problem = "reads only JPEG"
     resizing, forms = [], []
     if "pillow" in usable:
         if resizer != "pillow":

@@ -153,7 +153,7 @@ def _unless_quicker(alone: float, best: float) -> str:
     if alone <= best:
         return ""
     gpu = format_number(_as_good_at(alone, best))
-    return f": num_workers=0 is better only if it takes more than {gpu}; see --gpu-rate"
+    return f": num_workers=0 is better only if the GPU takes more than {gpu} samples/s (--gpu-rate)"
 
 
 def _as_good_at(alone: float, best: float) -> float:

@@ -281,11 +281,12 @@ def comparison(
     each: Compared, found: Inspected, wrong: int, message: str, held_against: str, cure: str
 ) -> Finding:
     """Return the finding of a comparison; ``cure`` says what staging does if entries differ."""
+    differ = "differs" if wrong == 1 else "differ"
     return Finding(
         Status.FAIL if wrong else Status.PASS,
         each.dataset.subject,
         message,
-        Measured(f"{wrong:,} of {found.compared:,} entries differ", wrong, "entries", "lower"),
+        Measured(f"{wrong:,} of {found.compared:,} entries {differ}", wrong, "entries", "lower"),
         "none differs",
         held_against,
         0,

@@ -241,7 +241,7 @@ enabled, and whether it did its work in this boot.
   other than `hostprep restage`, or nothing: the data set is gone after the next reboot.
 - The unit runs as a user other than root (`User=`).
 - The unit has a condition (`Condition...=`, `Assert...=`): if it is not met, systemd does not start
-  the service. This is no WARN if the condition was met in this boot and the data set was staged.
+  the service. It is not a WARN if the condition was met in this boot and the data set was staged.
 - The service stages from another source, or into another target, than the spec names now.
 - The service failed in this boot.
 

@@ -97,13 +97,14 @@ def _judge_one(each: Read, found: ReadThrough) -> Finding:
             f"{extent} of {dataset.target} were read in the time available, and none of it is"
             " damaged; the rest was not read."
         )
+    differ = f"{format_count(wrong, 'file')} {'differs' if wrong == 1 else 'differ'}"
     hint = "it reads source and copy, and copies what differs"
     remedy = dataset.staging(hint, "--full-check") if wrong else None
     return Finding(
         Status.FAIL if wrong else Status.PASS,
         dataset.subject,
         message,
-        Measured(f"{wrong:,} files differ, {extent} read", wrong, "files", "lower"),
+        Measured(f"{differ}, {extent} read", wrong, "files", "lower"),
         f"none of what is read within {format_seconds(_SECONDS)} differs",
         "the manifest: the xxh3 hash of each file when it was staged",
         0,

@@ -19,6 +19,7 @@ from hostprep.readiness.model import (
     Severity,
     Status,
 )
+from hostprep.units import format_count
 
 _WORN_PERCENT = 80
 _HAVE_SMART = (StorageClass.NVME, StorageClass.SATA_FLASH, StorageClass.ARM)
@@ -127,7 +128,8 @@ def _found(name: str, health: Health) -> tuple[Status, str]:
     if health.passed is False:
         return Status.FAIL, f"{name} reports that it is failing; what is on it may be lost soon."
     if health.media_errors:
-        lost = f"{health.media_errors} media errors or unreadable sectors"
+        lost = f"{format_count(health.media_errors, 'media error')} or unreadable"
+        lost += " sector" if health.media_errors == 1 else " sectors"
         return Status.WARN, f"{name} reports {lost}: a file there may be lost."
     used = health.used_percent
     if used is not None and used >= _WORN_PERCENT:

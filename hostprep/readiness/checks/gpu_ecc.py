@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hostprep.host.gpu import Gpu
 from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, for_each, look, name, not_told
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_count
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -26,8 +27,9 @@ def _judge_one(gpu: Gpu) -> Finding:
     return Finding(
         Status.FAIL if errors else Status.PASS,
         name(gpu),
-        f"since the driver was loaded, {errors} memory errors could not be corrected.",
-        Measured(f"{errors} errors", errors, "errors", "lower"),
+        f"since the driver was loaded, {format_count(errors, 'memory error')} could not be"
+        " corrected.",
+        Measured(format_count(errors, "error"), errors, "errors", "lower"),
         "0",
         "NVML's volatile uncorrected ECC errors; NVIDIA, GPU memory error management",
         0,

@@ -160,8 +160,8 @@ buffer (`dmesg`) and, if that was overwritten or this user may not read it, the 
 kernel's first line (`Linux version ...`) is still there, the log is complete. If not, the check
 says how far back it reaches: a chatty firewall overwrites the ring buffer within hours.
 
-Some numbers are caused by programs themselves (such as 13, 31, 43, 45): they are named, but are no
-fault of the host.
+Some numbers are caused by programs themselves (such as 13, 31, 43, 45): they are named, but are not
+the fault of the host.
 
 **FAIL**: any other number: memory that failed (48, 64, 95), a GPU that fell off the bus (79), a GPU
 system processor that does not answer (119, 120), NVLink (74). A training run on that GPU ends

@@ -106,7 +106,7 @@ def _judge_one(volume: JudgedVolume, noswap: bool, facts: Facts) -> Finding:
     elif facts.in_ram:
         # Reading it back takes more processor time, but no disk: no reason to mount it again.
         status = Status.PASS
-        message = f"{path} may be swapped out, but to zram alone: it stays in RAM, compressed."
+        message = f"{path} may be swapped out, but only to zram: it stays in RAM, compressed."
     elif facts.known is False:
         # The data is as much at risk as if the option was forgotten; only the remedy differs.
         status = Status.WARN

@@ -19,7 +19,7 @@ def prometheus(reports: Sequence[dict[str, Any]]) -> str:
         ("hostprep_check_verdict", "1 for the verdict over all checks.", []),
         ("hostprep_check_status", "1 for the status of the check's finding.", []),
         ("hostprep_check_value", "What the check measured, in the unit of its label.", []),
-        ("hostprep_check_threshold", "The threshold that it is compared with.", []),
+        ("hostprep_check_threshold", "What the measured value is compared with.", []),
         ("hostprep_check_last_run_timestamp_seconds", "When the checks began.", []),
         ("hostprep_check_duration_seconds", "How long the checks took.", []),
     ]

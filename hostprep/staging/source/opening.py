@@ -217,6 +217,6 @@ def check_name(name: str) -> str:
     problem = name_problem(name)
     if problem:
         raise UsageError(
-            f"{name!r} cannot name a data set: it {problem}.", "give another by --name NAME"
+            f"{name!r} cannot name a data set: it {problem}.", "give another with --name NAME"
         )
     return name

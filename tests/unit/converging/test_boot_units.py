@@ -132,7 +132,7 @@ def test_each_drift_is_found_by_its_name_and_mended(
             "ExecStart=\nExecStart=/gone/hostprep restage data",
             "has {} run /gone/hostprep, which is not there",
         ),
-        ("User=alice", "sets User=alice, and it stages as root alone"),
+        ("User=alice", "sets User=alice, but the service can only stage as root"),
         ("User=alice\n[Unit]\nConditionPathExists=/gone", "sets User=alice"),
         ("[Unit]\nConditionPathExists=/gone", None),  # it may hold: that is for the check to tell
         ("Nice=19", None),
@@ -179,7 +179,7 @@ def test_a_source_that_is_mounted_late_starts_the_service(
     assert said(planned(dataset)) == [(f"enable {UNIT}", missing)]
     apply_boot(planned(dataset))
     lies_on("/")
-    strange = "a mount starts it that is not its source's"
+    strange = "it is started by a mount that is not its source's"
     assert said(planned(dataset))[-1] == (f"enable {UNIT}", strange)
     apply_boot(planned(dataset))
     assert links() == ["multi-user.target.wants"] and not (units / f"{of_mount}.wants").exists()

@@ -410,6 +410,7 @@ def test_a_stage_that_was_not_carried_out_is_a_skip_and_no_pass(stage: str, said
     skip = next(check for check in found if check.name == f"stage.{stage}")
     assert skip.status is Status.SKIP
     assert ("no time left" in skip.message) == said
+    assert skip.remedy == "run it again, on a quiet machine"
     assert verdict(found) is Status.INCONCLUSIVE
 
 

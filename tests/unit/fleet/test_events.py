@@ -111,8 +111,8 @@ def test_a_host_whose_sudo_was_given_another_password_is_told_where_it_may_stand
     said = "Task failed: Incorrect sudo password"
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == (
-        f"{said} -> fix it: in the inventory (ansible_become_password), or without one there in"
-        " the file that ANSIBLE_BECOME_PASSWORD_FILE names"
+        f"{said} -> correct it in the inventory (ansible_become_password) or, if it is not there,"
+        " in the file that ANSIBLE_BECOME_PASSWORD_FILE names"
     )
 
 
@@ -120,7 +120,8 @@ def test_a_host_whose_sudo_does_not_know_who_logs_in_is_told_what_it_takes() -> 
     said = "bob is not in the sudoers file."
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == (
-        f"{said} -> let who logs in become root there, or log in as another: ansible_user"
+        f"{said} -> let the user who logs in become root there, or log in as another one:"
+        " ansible_user"
     )
 
 
@@ -173,7 +174,7 @@ def test_a_host_whose_python_is_too_old_for_ansible_is_told_what_to_do() -> None
 def test_a_host_without_python_is_told_what_to_do(said: str) -> None:
     a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == (
-        f"{said} -> Ansible works by Python: install python3 on the host, or name the one that it"
+        f"{said} -> Ansible needs Python: install python3 on the host, or name the Python that it"
         " has: ansible_python_interpreter"
     )
 

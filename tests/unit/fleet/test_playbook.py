@@ -508,7 +508,7 @@ def test_a_python_that_nothing_brings_is_told_and_what_could_not_be_installed(
     run = run_playbook("own", "here,listed,mirrorless,", given, check=True)
     for host in run.hosts:
         assert host.failed and host.changed_tasks == () and host.message is not None
-        assert host.message.startswith("/nowhere/python3.99 of this host is no Python 3.11 or")
+        assert host.message.startswith("/nowhere/python3.99 of this host is not a Python 3.11 or")
     here, listed, mirrorless = (str(host.message) for host in run.hosts)
     for without in (here, listed):  # of which the latter's package was installed
         assert " would not make it one; hostprep was not installed. -> name one" in without

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.host.block import PathStorage, StorageClass, is_remote, locate
+from hostprep.host.block import PathStorage, StorageClass, classify, is_remote, locate
 from hostprep.host.block_device import Transport
 from hostprep.host.mounts import Mount
 
@@ -96,6 +97,14 @@ def test_a_device_carries_what_sysfs_says() -> None:
     assert disk.readahead_bytes == 128 * 1024
     assert disk.size_bytes == 7814037168 * 512
     assert on("nvme-laptop", "/").disks[0].scheduler == "none"
+
+
+def test_of_a_virtual_disk_it_is_said_what_the_kernel_says_or_that_it_says_nothing() -> None:
+    virtual = replace(on("cloud-virtual-disk", "/").disks[0], model=None)
+    said = {True: "says that it rotates", False: "says that it does not rotate"}
+    for rotates, words in {**said, None: "does not say whether it rotates"}.items():
+        told = classify(replace(virtual, rotational_says_kernel=rotates))
+        assert told == (StorageClass.VIRTUAL, f"vda is a virtual disk; the kernel {words}")
 
 
 def test_virtio_that_claims_to_rotate_is_virtual_and_both_are_said() -> None:

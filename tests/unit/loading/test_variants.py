@@ -263,7 +263,7 @@ def test_without_opencv_there_is_one_way_to_resize(monkeypatch: pytest.MonkeyPat
     assert {row.group for row in found} == {"decoder", "form"}
     assert {source[-1] for source in timed.sources} == {"pillow"}
     problems = {row.name: row.problem for row in found if row.problem}
-    assert problems == {"opencv": "not installed", "simplejpeg": "reads JPEG alone"}
+    assert problems == {"opencv": "not installed", "simplejpeg": "reads only JPEG"}
 
 
 def test_a_decoder_that_fails_fails_alone() -> None:

@@ -669,7 +669,7 @@ def test_it_is_told_how_quick_a_gpu_must_be_for_none_to_be_better_than_workers()
     made = judged(probes, current=0)
     assert (made.num_workers, made.change_needed) == (4, True)
     assert "num_workers=0 now, so the GPU waits" in made.verdict
-    told = "num_workers=0 is better only if it takes more than 5,918"
+    told = "num_workers=0 is better only if the GPU takes more than 5,918 samples/s"
     assert any(told in reason for reason in made.reasons)
     assert [judged(probes, gpu=gpu).num_workers for gpu in (1000, 20_000)] == [4, 0]
     assert not any("better only" in reason for reason in judged(probes, gpu=1000).reasons)

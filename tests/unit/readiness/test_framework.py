@@ -83,7 +83,7 @@ def test_two_checks_of_one_code_are_an_error() -> None:
 
 
 def test_a_code_has_its_form() -> None:
-    with pytest.raises(ValueError, match="no code"):
+    with pytest.raises(ValueError, match="not a code"):
         collect([module("a", "shm")])
 
 
