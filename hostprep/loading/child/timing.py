@@ -41,9 +41,9 @@ _BLOCKS = 8
 # The parts of the timed span that are compared to see whether it gets faster, and by how much.
 _MOST_PARTS, _FEWEST_PARTS = 4, 3
 _MUCH_FASTER = 2.0
-# Batches by which a worker may grow and keep nothing: it is in the middle of one, and its allocator
-# does not return all memory. Within a hundred batches of JPEG up to six were seen.
-_IN_HAND = 8
+# Batches that a worker may hold: the samples of one, and what its allocator has not returned. With
+# large images that may be more; but in a short probe a worker that keeps all makes only three.
+_IN_HAND = 2
 
 
 def time_loader(
