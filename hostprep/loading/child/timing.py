@@ -156,11 +156,20 @@ class _Timed(NamedTuple):
 
 
 def _timed(started: Started, job: ProbeJob, clocked: _Clocked) -> _Timed:
-    """Count what came while the clock ran, and return its rate."""
+    """Count what came while the clock ran, and return its rate.
+
+    Raises ``Inconclusive`` if a class of the user's own made all of it from an earlier batch.
+    """
     timed, given_before = len(clocked.marks) - 1, clocked.given_before
     # In torch's batches: a class of the user's own may make fewer or more batches from them.
     came = started.batches.came - clocked.discarded
     made = round(timed * (started.given - given_before) / came)
+    if not made:
+        raise Inconclusive(
+            f"the loader's class gave {format_count(timed, 'batch')} in {clocked.seconds:.1f} s and"
+            " took no new one from the data set for them: too few to measure a rate.",
+            "give it more time (--seconds)",
+        )
     samples = started.built.samples(given_before, given_before + made, started.delivery.sizes)
     rate = samples / clocked.seconds
     rounds = made // max(1, job.workers)
