@@ -217,6 +217,7 @@ def of_probes(
 ) -> tuple[Hazard, ...]:
     """Return what real workers showed; ``length`` is an epoch's samples, if known."""
     found = {}
+    probes = tuple(probes)
     for failure in failed:
         found["workers_failed"] = Hazard(
             "workers_failed",
@@ -250,26 +251,32 @@ def of_probes(
                 "if it is a library's, set OMP_NUM_THREADS=1, and call cv2.setNumThreads(0) in"
                 " worker_init_fn",
             )
-        if length is not None and (much := much_growth(host, probe, length)):
-            found["worker_growth"] = Hazard(
-                "worker_growth",
-                f"workers grew by {format_bytes(much / length)} with each sample: over an epoch of"
-                f" {format_number(length)} that would be {format_bytes(much)} in all.",
-                "keep the data set's index in numpy arrays: a worker that counts references to"
-                " Python objects copies their pages; and see whether the data set keeps something"
-                " of each sample: persistent_workers=False frees it after an epoch",
-            )
+    if length is not None and (much := much_growth(host, probes, length)):
+        found["worker_growth"] = Hazard(
+            "worker_growth",
+            f"workers grew by {format_bytes(much / length)} with each sample: over an epoch of"
+            f" {format_number(length)} that would be {format_bytes(much)} in all.",
+            "keep the data set's index in numpy arrays: a worker that counts references to"
+            " Python objects copies their pages; and see whether the data set keeps something"
+            " of each sample: persistent_workers=False frees it after an epoch",
+        )
     return tuple(found.values())
 
 
-def much_growth(host: HostShare, probe: Probe, length: int) -> float | None:
+def much_growth(host: HostShare, probes: Iterable[Probe], length: int) -> float | None:
     """Return the bytes by which all workers grow in ``length`` samples, None if that is not much.
 
     Counted by the samples made meanwhile, not by time: with another number of workers, or
-    undisturbed, an epoch takes a different time, but the workers keep as much of it.
+    undisturbed, an epoch takes a different time, but the workers keep as much of it. It is the
+    least of all probes: what workers keep, they keep in each, while their allocator may hold tens
+    of megabytes more at one moment than at another.
     """
-    growth = (probe.worker_growth_bytes_per_s or 0.0) * probe.workers / probe.samples_per_s
-    grown_bytes = growth * length
+    seen = [
+        probe.worker_growth_bytes_per_s * probe.workers / probe.samples_per_s
+        for probe in probes
+        if probe.worker_growth_bytes_per_s is not None
+    ]
+    grown_bytes = min(seen, default=0.0) * length
     return grown_bytes if grown_bytes > _MUCH_GROWTH_SHARE * host.memory_available_bytes else None
 
 

@@ -41,9 +41,9 @@ _BLOCKS = 8
 # The parts of the timed span that are compared to see whether it gets faster, and by how much.
 _MOST_PARTS, _FEWEST_PARTS = 4, 3
 _MUCH_FASTER = 2.0
-# Batches by which a worker may grow and keep nothing: it is in the middle of one, and its allocator
-# does not return all memory. Within a hundred batches of JPEG up to six were seen.
-_IN_HAND = 8
+# Batches that a worker may hold: the samples of one, and what its allocator has not returned. With
+# large images that may be more; but in a short probe a worker that keeps all makes only three.
+_IN_HAND = 2
 
 
 def time_loader(
@@ -156,11 +156,20 @@ class _Timed(NamedTuple):
 
 
 def _timed(started: Started, job: ProbeJob, clocked: _Clocked) -> _Timed:
-    """Count what came while the clock ran, and return its rate."""
+    """Count what came while the clock ran, and return its rate.
+
+    Raises ``Inconclusive`` if a class of the user's own made all of it from an earlier batch.
+    """
     timed, given_before = len(clocked.marks) - 1, clocked.given_before
     # In torch's batches: a class of the user's own may make fewer or more batches from them.
     came = started.batches.came - clocked.discarded
     made = round(timed * (started.given - given_before) / came)
+    if not made:
+        raise Inconclusive(
+            f"the loader's class gave {format_count(timed, 'batch')} in {clocked.seconds:.1f} s and"
+            " took no new one from the data set for them: too few to measure a rate.",
+            "give it more time (--seconds)",
+        )
     samples = started.built.samples(given_before, given_before + made, started.delivery.sizes)
     rate = samples / clocked.seconds
     rounds = made // max(1, job.workers)

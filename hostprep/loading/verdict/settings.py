@@ -184,7 +184,7 @@ def _persistent(known: Known, point: Point) -> Choice:
         return Choice(True, "it is not known how much of an epoch starting workers takes")
     # The ranks share the samples of an epoch.
     epoch_seconds = known.length / (known.host.ranks * point.rate)
-    if any(much_growth(known.host, probe, known.length) for probe in probes):
+    if much_growth(known.host, known.probes, known.length):
         return Choice(False, "workers grow within an epoch, and would go on growing in the next")
     started = min(max(probe.first_batch_seconds, probe.once_seconds) for probe in probes)
     if started > _START_SHARE * epoch_seconds:

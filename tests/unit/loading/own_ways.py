@@ -91,6 +91,19 @@ class Merging(_Own):
             yield torch.cat([first, second])
 
 
+class Splitting(_Own):
+    """Makes many batches of one."""
+
+    def __init__(self) -> None:
+        super().__init__(batch_size=8 * BATCH)
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            for part in batch:
+                sleep(MAIN_SECONDS)
+                yield part
+
+
 class _RepeatSampler:
     """As timm's and Ultralytics'."""
 

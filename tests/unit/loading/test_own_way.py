@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from hostprep.errors import Inconclusive
 from hostprep.loading.child import processes
 from hostprep.loading.child.alone import Meter
 from hostprep.loading.child.building import ProbeJob, TimedCollate
@@ -85,6 +86,12 @@ def test_what_only_says_that_it_is_a_data_loader_goes_its_own_way(workers: int) 
     assert (told.own_class, told.own_iteration, told.current_workers) == ("Prepared", True, 2)
     found, _ = timed(prepared, workers, seconds=0.1)
     assert found["probe"]["own_way"] and found["own_way_problem"] is None
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_parts_of_one_batch_are_too_few_for_a_rate(workers: int) -> None:
+    with pytest.raises(Inconclusive, match="took no new one from the data set"):
+        timed(opened("Splitting"), workers, seconds=0.1)
 
 
 def test_what_is_looked_at_after_the_clock_is_nothing_that_the_class_does(

@@ -704,6 +704,7 @@ def test_workers_that_grow_end_with_the_epoch() -> None:
 
     assert not judged(leaking(40)).persistent_workers
     assert judged(leaking(1)).persistent_workers
+    assert judged([*leaking(40), *leaking(0)]).persistent_workers
     # Beside busy programs they take longer for their samples, and keep as much of each.
     assert not judged(leaking(10, samples_per_s=500.0)).persistent_workers
 
