@@ -153,7 +153,7 @@ def _see_that_all_are_in(folder: Path, target: Target) -> None:
             _pip_download(target, Path(name), *options)
         except CommandFailed as error:
             raise UsageError(
-                f"{folder} has not all wheels that hosts with {target} need:"
+                f"{folder} does not have all wheels that hosts with {target} need:"
                 f" {error.completed.stderr.strip()[-1500:]}",
                 "add what is missing: pip download --only-binary=:all:"
                 f" --dest={shlex.quote(str(folder))} --python-version=3.{target.python_minor}"
