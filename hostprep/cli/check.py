@@ -168,7 +168,7 @@ def _refuse_files(output: str | None, *, baseline: str | None, save_baseline: st
     """Raise if an output file cannot be written or would overwrite a baseline."""
     if save_baseline == "-":
         raise UsageError(
-            "--save-baseline wants a file: a later --baseline is to read it.",
+            "--save-baseline needs a file, which a later --baseline reads.",
             "--json prints the report; ./- is a file of that name",
         )
     for file in filter(None, (output, save_baseline)):

@@ -74,7 +74,7 @@ def unstage(
         raise UsageError(
             f"--fstab is about the volume of a data set, and {record.target} lies in a directory"
             " (it was staged with --to); nothing was changed.",
-            "leave it out; `hostprep unmount PATH --fstab` takes away a volume and its line",
+            "leave it out; `hostprep unmount PATH --fstab` removes a volume and its line",
         )
     if not forget:
         wait_for_answers([record.target], tell_of_waiting)

@@ -190,7 +190,7 @@ def _load(path: Path) -> BootRecord:
     try:
         return _parse(read_kept(path))
     except (OSError, ValueError, TypeError) as error:
-        cure = "`hostprep apply` writes it anew, or takes it away with --prune"
+        cure = "`hostprep apply` writes it anew, or removes it with --prune"
         why, hint = why_unread(error, cure)
         raise HostprepError(
             f"the record {path} of what is staged at boot cannot be read: {why}.", hint

@@ -66,7 +66,7 @@ def restage(name: str, observer: Observer) -> Restaged:
     if record is None:
         raise UsageError(
             f"no data set {name!r} is to be staged at boot; nothing was changed.",
-            "`at_boot: true` in the spec and `hostprep apply` make it one",
+            "give it `at_boot: true` in the spec, and run `hostprep apply`",
         )
     again = f"`systemctl restart {shlex.quote(record.unit)}`"
     request = _request(record)

@@ -306,8 +306,8 @@ def _unit_warnings(look: VolumeLook) -> tuple[str, ...]:
     if look.unit is None:
         return ()
     return (
-        f"at boot systemd goes by {look.unit} for {look.spec.path}, whatever the line in fstab"
-        " says: remove that unit, or have it say the same",
+        f"at boot systemd uses {look.unit} for {look.spec.path}, whatever the line in fstab"
+        " says: remove that unit, or make it say the same",
     )
 
 

@@ -195,7 +195,7 @@ def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
         "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
         " with an NVMe drive in the board's manual; a laptop's or an eGPU's link is built that way"
     )
-    # NVML is wrong about a GPU that is no card (NVLink-C2C), and in some virtual machines.
+    # NVML is wrong about a GPU that is not a card (NVLink-C2C), and in some virtual machines.
     if 0 < OTHER_LINK * rates[0] < bytes_per_s:
         below = f"; NVML says so, but copies at {format_rate(bytes_per_s)} need more"
         remedy = _LSPCI

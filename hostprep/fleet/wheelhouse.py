@@ -141,8 +141,8 @@ def _downloaded(target: Target, home: Path) -> Path:
 def _see_that_all_are_in(folder: Path, target: Target) -> None:
     """Raise ``UsageError`` where pip on the host would miss a wheel.
 
-    There it is told with the host as what is to be mended, and check mode may advise to install the
-    missing one into the system's Python.
+    There the message would say to fix the host, and check mode may advise to install the missing
+    wheel into the system's Python.
     """
     if importlib.util.find_spec("pip") is None:
         return
@@ -153,7 +153,7 @@ def _see_that_all_are_in(folder: Path, target: Target) -> None:
             _pip_download(target, Path(name), *options)
         except CommandFailed as error:
             raise UsageError(
-                f"{folder} has not all wheels that hosts with {target} need:"
+                f"{folder} does not have all wheels that hosts with {target} need:"
                 f" {error.completed.stderr.strip()[-1500:]}",
                 "add what is missing: pip download --only-binary=:all:"
                 f" --dest={shlex.quote(str(folder))} --python-version=3.{target.python_minor}"

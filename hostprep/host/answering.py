@@ -34,7 +34,7 @@ class NoAnswer(Inconclusive):
     code = "no_answer"
 
 
-def no_answer(words: str, cure: str = "`umount --lazy --force` takes it away") -> NoAnswer:
+def no_answer(words: str, cure: str = "`umount --lazy --force` detaches it") -> NoAnswer:
     """Return the error for a path that hangs; ``cure`` is what to do until the server is back."""
     return NoAnswer(
         words,

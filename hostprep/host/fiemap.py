@@ -24,7 +24,7 @@ DELALLOC = 0x4
 ENCODED = 0x8
 INLINE = 0x200
 UNWRITTEN = 0x800
-# With any of these the physical address is missing, or is no place that a disk head could move to.
+# With any of these the physical address is missing, or no disk head could move to it.
 _NO_PLACE = UNKNOWN | DELALLOC | INLINE | 0x400  # 0x400: data packed into a tail
 
 _UNTOLD = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
@@ -77,7 +77,7 @@ def first_physical(fd: int) -> int | None:
 def extents(fd: int, *, sync: bool = True) -> tuple[Extent, ...] | None:
     """Return all extents of the file, None if its file system does not say.
 
-    ``sync`` first writes delayed data out, so that it has a place. Holes are no extents.
+    ``sync`` first writes delayed data out, so that it has a place. Holes are not extents.
     """
     found: list[Extent] = []
     start = 0

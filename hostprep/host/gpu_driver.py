@@ -16,7 +16,7 @@ _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 _FOR_GUESTS = re.compile(r"vfio|^pci-stub$|^pciback$")
 _VERSION = re.compile(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 _NODE = re.compile(r"nvidia(\d+|ctl|-uvm)")
-# Signs of a driver that is no module with such nodes: in WSL it is that of Windows, which puts its
+# Signs of a driver without a module and such nodes: in WSL it is that of Windows, which puts its
 # library there (NVIDIA, CUDA on WSL); that of a Jetson belongs to its kernel (nvgpu).
 _OTHERS = {
     "WSL": (("dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"),),

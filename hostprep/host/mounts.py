@@ -114,7 +114,7 @@ def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
     here = [mount for mount in known if mount.target == target]
     if here[1:] and (reached := _reached(target, known)) is not None:
         return reached
-    # It is hidden as a whole, or the root of this process is no mount.
+    # It is hidden as a whole, or the root of this process is not a mount.
     found, below = (here[-1] if here else None), set()
     while found is not None and found.mount_id not in below:
         below.add(found.mount_id)

@@ -218,7 +218,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """An iterable that is no DataLoader, timed as it is.
+    """An iterable that is not a DataLoader, timed as it is.
 
     ``counted`` says why an item counts as ``rows`` samples. ``maker`` says whose pipeline it is, if
     known: tf.data, DALI; ``goes_over`` names its attribute that is a DataLoader. ``own_cpus`` are

@@ -222,7 +222,7 @@ def _lock(folder_fd: int, flags: int) -> int | None:
 
 def _remove_stale(parent_fd: int, name: str, ours: tuple[int, int]) -> None:
     """Remove the folder if a killed run left it: it looks like ``ours``, and its lock is free."""
-    # Suppressed: it does not exist, is no folder, or is not ours; or the file system has no locks,
+    # Suppressed: it is not there, not a folder, or not ours; or the file system has no locks,
     # or fails right now.
     with (
         suppress(OSError),

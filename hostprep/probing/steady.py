@@ -46,7 +46,7 @@ def slowed(measured: Measured) -> Iterator[Reason]:
             why = f"others took the processors, or {_WHY}" if full else _WHY
             yield Reason(SLOWED, f"{text}: {why}")
     if any(run.load.device_bytes is None for run in measured.fio):
-        return  # what is no disk may take longer for each request the more there are
+        return  # what is not a disk may take longer for each request the more there are
     single = measured.run("read", 1)
     for run in measured.fio if single else ():
         assert single is not None

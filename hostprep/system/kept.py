@@ -123,7 +123,7 @@ def made_of(kind: type[Record], fields: dict[str, Any], *, paths: Iterable[str] 
     version in which the other fields mean something else gives its format another name.
     """
     if not isinstance(fields, dict):
-        raise TypeError("what should be an object is none")
+        raise TypeError("what should be an object is not one")
     known: dict[str, Any] = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name, field in known.items():
         defaults = (field.default, field.default_factory)

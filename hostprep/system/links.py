@@ -79,8 +79,8 @@ def real_path(
         if anybodys and link.st_uid not in trusted | ({around.st_uid} - {nobody}):
             raise Refused(
                 f"{there}, on the way to {path}, is a symlink of uid {link.st_uid} in a directory"
-                f" where everybody may lay one; it leads to {os.path.join(here, leads_to)}. Nothing"
-                " was changed.",
+                f" where everybody may make one; it leads to {os.path.join(here, leads_to)}."
+                " Nothing was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(there)} shows it",
             )
         # In a user namespace the host's root may be unknown; its links are as good as ours.

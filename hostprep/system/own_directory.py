@@ -101,7 +101,7 @@ def _make_any(parent_fd: int, prefix: str) -> tuple[str, int]:
             return name, make_own(parent_fd, name)
         except FileExistsError:
             continue
-    raise FileExistsError(errno.EEXIST, "somebody takes away each folder that is made", prefix)
+    raise FileExistsError(errno.EEXIST, "somebody removes each folder that is made", prefix)
 
 
 def _is_ours(descriptor: int) -> bool:

@@ -178,7 +178,7 @@ def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None
             " whether its file system is mounted noexec"
         )
         if package is not None:
-            hint += f"; or have it anew: apt-get install --reinstall {package}"
+            hint += f"; or reinstall it: apt-get install --reinstall {package}"
     return HostprepError(
         f"{file} could not be started: {error.strerror or error}; it is needed to {wanted_for}.",
         hint,

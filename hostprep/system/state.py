@@ -153,8 +153,8 @@ def _check_writers(directory: Path, named: str) -> None:
     else:
         return
     raise Refused(
-        f"{named} {who}: by records put there others could have hostprep remove or replace what"
-        " they like; nothing was changed.",
+        f"{named} {who}: with records put there, others could make hostprep remove or replace"
+        " what they like; nothing was changed.",
         f"name a directory that is not there yet, which is made; {cure}",
     )
 

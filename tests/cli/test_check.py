@@ -360,7 +360,7 @@ def test_neither_a_report_nor_the_standard_output_takes_the_place_of_a_baseline(
         assert done.returncode == 2 and "would write over the baseline" in done.stderr
     done = hostprep(*SHM_ALONE, "--save-baseline", "-")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "wants a file" in done.stderr and not Path("-").exists()
+    assert "needs a file" in done.stderr and not Path("-").exists()
 
 
 def test_a_baseline_of_another_host_is_refused() -> None:

@@ -147,7 +147,7 @@ def test_a_mount_unit_that_beats_the_line_in_fstab_is_told_of(
     unit.symlink_to("/dev/null")
     for document in (plan(spec), apply(spec), plan(spec)):
         (warning,) = warnings(document)
-        assert f"goes by {unit} for {volume}, whatever the line in fstab says" in warning
+        assert f"uses {unit} for {volume}, whatever the line in fstab says" in warning
 
 
 def test_of_a_directory_that_all_may_write_to_plan_warns_as_stage_does(

@@ -28,11 +28,11 @@ _DECODE_ON_GPU = (
     "or let the GPU decode JPEG while it waits (nvJPEG, by torchvision.io.decode_jpeg, or DALI)"
 )
 _FEWER_BYTES = "make batches of uint8 and convert to float on the GPU: a quarter of the bytes"
-# Nobody knows what a user's collate function makes: tokens are no uint8.
+# Nobody knows what a user's collate function makes: tokens are not uint8.
 _COLLATE_LESS = (
     "do less when making batches: tokenise, pad and convert once, and store that; for images,"
 )
-# These are no images: only their type and their number can be reduced.
+# These are not images: only their type and their number can be reduced.
 _STORE_ARRAYS = (
     "store arrays in the smallest type that will do (uint8 or float16 instead of float32), or many"
     " in one file that is mapped into memory: np.load(..., mmap_mode='r')"

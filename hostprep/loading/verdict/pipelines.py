@@ -1,4 +1,4 @@
-"""What to say about an iterable that is no DataLoader: whether it suffices, and what would help."""
+"""What to say about an iterable that is not a DataLoader: does it suffice, what would help?"""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def without_names(fields: Any) -> tuple[Skipped, ...]:
     items = [made_of(Skipped, each) for each in fields]
     times = [each.get("times", 1) for each in fields]
     if not all(map(is_count, times)) or sum(times) > _MOST:
-        raise TypeError("its count of what was left out is none")
+        raise TypeError("its count of what was left out is not valid")
     return tuple(chain.from_iterable(map(repeat, items, times)))
 
 

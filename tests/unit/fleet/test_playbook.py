@@ -528,7 +528,7 @@ def test_a_host_on_which_it_is_not_root_is_told_so_and_not_of_a_chown(playbooks:
     (here,) = run_playbook("own", "here,", given, check=True).hosts
     assert here.failed and not here.changed
     assert here.message is not None
-    assert here.message.startswith("what is done on this host is done by the uid 1001, and only")
+    assert here.message.startswith("what is done on this host runs as the uid 1001, but only")
     assert "-> see what the inventory gives this host as ansible_become" in here.message
 
 

@@ -118,7 +118,7 @@ def test_where_all_are_taken_away_it_is_an_oserror(
     parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meanwhile(monkeypatch, put_symlink, parent)
-    with pytest.raises(OSError, match="somebody takes away each folder"):
+    with pytest.raises(OSError, match="somebody removes each folder"):
         own_directory(str(parent), "own-").__enter__()
     assert precious(parent)
 
