@@ -61,10 +61,15 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
             )
 
 
-def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]:
+def silent_ones(
+    paths: Sequence[str],
+    patience_seconds: float,
+    on_wait: Callable[[float], None] | None = None,
+) -> frozenset[str]:
     """Return those of ``paths`` that have not answered in time; all are asked in parallel.
 
-    Returns none of them at once if there is no network file system and no automount.
+    Returns none of them at once if there is no network file system and no automount. ``on_wait`` is
+    told every second how many have passed.
     """
     if not paths or not _may_hang():
         return frozenset()
@@ -81,11 +86,12 @@ def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]
         return [path for path, thread in asking.items() if thread.is_alive()]
 
     try:
-        return frozenset(ask_in_child(ask, patience_seconds=2 * patience_seconds))
+        asked = ask_in_child(ask, patience_seconds=2 * patience_seconds, on_wait=on_wait)
     except NoAnswerInTime:
         return frozenset(paths)
     except (ChildProcessError, NoProcess):  # then the next one to open them finds out
         return frozenset()
+    return frozenset(asked)
 
 
 def _may_hang() -> bool:

@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import shlex
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Any
 
@@ -92,10 +92,11 @@ def dataset_statuses(
     ]
     if not check_source:
         return tuple(found)
+    observer = observer or Silent()
     # Only what is there is compared, so no other source is waited for.
     asked = [each.record.source for each in found if each.state in _IS_THERE]
-    dead = silent_ones(asked, _SOURCE_SECONDS)
-    return tuple(_compared(each, dead, observer or Silent()) for each in found)
+    dead = silent_ones(asked, _SOURCE_SECONDS, _begin("data sets with their sources", observer))
+    return tuple(_compared(each, dead, observer) for each in found)
 
 
 def dataset_status(record: Record) -> DatasetStatus:
@@ -259,16 +260,18 @@ def _no_answer(record: Record) -> tuple[str, str, str | None]:
     )
 
 
+def _begin(what: str, observer: Observer) -> Callable[[float], None]:
+    """Begin to compare, and return what is to be told the seconds that it has taken so far."""
+    observer.phase(f"comparing {what}", files=math.ceil(_SOURCE_SECONDS))
+    return lambda seconds: observer.progress(int(seconds), 0)
+
+
 def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None]:
     """Return freshness, reason and hint."""
-    observer.phase(
-        f"comparing {one_line(record.name)} with its source", files=math.ceil(_SOURCE_SECONDS)
-    )
+    on_wait = _begin(f"{one_line(record.name)} with its source", observer)
     try:
         answer = ask_in_child(
-            lambda: _compare(record),
-            patience_seconds=_SOURCE_SECONDS,
-            on_wait=lambda seconds: observer.progress(int(seconds), 0),
+            lambda: _compare(record), patience_seconds=_SOURCE_SECONDS, on_wait=on_wait
         )
     except NoAnswerInTime:
         return "unknown", f"the source was not read through within {_SOURCE_SECONDS:g} s", None

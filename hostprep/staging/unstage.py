@@ -167,9 +167,14 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
     elif error.errno in DISK_FAILS:  # ext4 is read-only then, but seems to be mounted for writing
         hint = f"{SEE_DMESG}: {hint}"
     elif error.errno == errno.ENOTEMPTY:  # although all that was seen in it is removed
+        # Only what is left of it: to look through the other data sets of a share takes long.
+        left = record.target
+        if not os.path.lexists(left):
+            above, name = os.path.split(left)
+            left = os.path.join(above, private_name(name))
         hint = (
             "does a program still read a file of it? On a share such a file stays, as .nfs and a"
-            f" number, until it is closed: `lsof +D {shlex.quote(os.path.dirname(record.target))}`"
+            f" number, until it is closed: `lsof +D {shlex.quote(left)}`"
             " names the program. Then run the same command again: it goes on where this one stopped"
         )
     elif error.errno == errno.EDQUOT:

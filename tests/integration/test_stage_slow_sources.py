@@ -25,11 +25,12 @@ from hostprep.staging.planning import plan_stage, scan_source
 from hostprep.staging.publishing.finishing import finish_directories
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.stage import carry_out
+from hostprep.staging.status import dataset_statuses
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.hostile import make_hostile
-from tests.kit.stagecraft import make_source, run_hostprep
+from tests.kit.stagecraft import make_source
 
 FILES = 400
 
@@ -444,24 +445,35 @@ def test_a_source_that_ceases_to_answer_while_it_is_looked_at_is_named(
             pass
 
 
-def test_sources_that_do_not_answer_are_named_and_waited_for_once(safe_dir: Path) -> None:
+def test_sources_that_do_not_answer_are_named_and_waited_for_once(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that is gone takes ten seconds of status, however many data sets came from it."""
+    monkeypatch.setattr("hostprep.staging.status._SOURCE_SECONDS", 2.5)
     (safe_dir / "data").mkdir()
     (safe_dir / "data/file").write_text("one")
+    told: list[tuple[str, int]] = []
+
+    class Listening(Silent):
+        def phase(self, name: str, *, files: int | None = None, **_: int | None) -> None:
+            self.name = name
+
+        def progress(self, files: int, size_bytes: int) -> None:
+            told.append((self.name, files))
+
     with failing_fs(safe_dir / "data", where=safe_dir) as fs:
         for name in ("one", "two"):
             stage(fs.mount, safe_dir / "target", "--name", name)
         fs.tell(Rule("*", "statfs", None, hang_seconds=60))
-        done = run_hostprep("status", "--json")
-        for found in json.loads(done.stdout)["datasets"]:
-            assert (found["state"], found["freshness"]) == ("staged", "unknown")
-            assert found["reason"].startswith("its source has not answered for 10 s")
-            assert str(fs.mount) in found["hint"]
+        for found in dataset_statuses(check_source=True, observer=Listening()):
+            assert (found.state, found.freshness) == ("staged", "unknown")
+            assert found.reason.startswith("its source has not answered for 2.5 s")
+            assert str(fs.mount) in str(found.hint)
+        assert told[0] == ("comparing data sets with their sources", 1)
         assert len([each for each in fs.injected() if each.operation == "statfs"]) == 1
         # With nothing there to compare with it, as after a reboot, it is not asked at all.
         shutil.rmtree(safe_dir / "target")
-        done = run_hostprep("status", "--json")
-        assert {each["state"] for each in json.loads(done.stdout)["datasets"]} == {"missing"}
+        assert {each.state for each in dataset_statuses(check_source=True)} == {"missing"}
         assert len([each for each in fs.injected() if each.operation == "statfs"]) == 1
 
 

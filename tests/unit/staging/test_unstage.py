@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,12 +34,16 @@ def test_a_quota_that_is_used_up_is_to_be_raised_before_removing(number: int) ->
     assert "run the same command again" in (error.hint or "")
 
 
-def test_a_directory_that_a_share_keeps_for_a_reader_is_told_of_as_that() -> None:
+@pytest.mark.parametrize("left", [".hostprep-data", "data"])
+def test_a_directory_that_a_share_keeps_for_a_reader_is_told_of_as_that(
+    left: str, tmp_path: Path
+) -> None:
     """NFS keeps a removed file that is open as .nfs and a number, in the same directory."""
-    record: Any = SimpleNamespace(target="/far/data")
+    (tmp_path / left).mkdir()
+    record: Any = SimpleNamespace(target=str(tmp_path / "data"))
     error = _stopped(OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), "many"), record)
     assert "could not be removed: Directory not empty (many)" in error.message
-    assert "`lsof +D /far` names the program" in (error.hint or "")
+    assert f"`lsof +D {tmp_path / left}` names the program" in (error.hint or "")
 
 
 @pytest.mark.parametrize(
