@@ -166,6 +166,7 @@ def make_files(source: Path, count: int, size_bytes: int) -> Path:
     return source
 
 
+@pytest.mark.timed
 def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     source = safe_dir / "files"
     for number in range(300):
