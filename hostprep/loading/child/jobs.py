@@ -137,7 +137,7 @@ def _probe(job: dict[str, Any], events: _Events) -> Any:
     events.tell("opening")
     if "files" in job["source"]:
         decoders.quiet_threads()
-    _write_no_bytecode()
+    _leave_folder_of_others()
     with training.ended(job["source"].get("loader", "what was named"), events.refuse):
         opened = open_source(job["source"], job["batch_size"])
     subject = describe(opened, thoroughly=job["workers"] == 0)
@@ -167,13 +167,15 @@ def _probe(job: dict[str, Any], events: _Events) -> Any:
     return keep
 
 
-def _write_no_bytecode() -> None:
-    """Leave the folders of the user's modules as they are: what root wrote there would be root's.
+def _leave_folder_of_others() -> None:
+    """Write no ``__pycache__`` in another user's folder: if it is root's, it stays in their way.
 
-    Torch and hostprep are imported by now. Workers that are not forked see it in the environment.
+    In a folder of one's own it is written as by any run of the training, because without it each
+    worker that is not forked compiles the modules again. Those see the environment.
     """
-    sys.dont_write_bytecode = True
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if os.stat(os.curdir).st_uid != os.geteuid():
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def _imported(source: dict[str, Any]) -> list[str]:
