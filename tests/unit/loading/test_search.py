@@ -205,7 +205,8 @@ def test_what_there_was_no_time_for_is_remembered() -> None:
     assert search(far, curve).untried is None
 
 
-def test_workers_that_fail_are_a_bound() -> None:
+def search_with_room_for_ten(present: int | None) -> tuple[Search, list[int]]:
+    """Search where more than ten workers fail; return also which numbers it asked for."""
     asked = []
 
     def measure(workers: int) -> Probe | FailedProbe:
@@ -215,23 +216,19 @@ def test_workers_that_fail_are_a_bound() -> None:
         return probe(workers, far(workers))
 
     made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
-    made.run(None)
+    made.run(present)
+    return made, asked
+
+
+def test_workers_that_fail_are_a_bound() -> None:
+    made, asked = search_with_room_for_ten(None)
     assert made.failures
     assert 4 <= made.chosen().workers <= 10
     assert len(asked) > 1 and max(asked[1:]) < asked[0]
 
 
 def test_where_the_present_number_fails_one_fewer_is_not_tried_next() -> None:
-    asked = []
-
-    def measure(workers: int) -> Probe | FailedProbe:
-        asked.append(workers)
-        if workers > 10:
-            return FailedProbe(workers, Binding.SHARED_MEMORY, "bus error")
-        return probe(workers, far(workers))
-
-    made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
-    made.run(16)
+    made, asked = search_with_room_for_ten(16)
     assert asked[:2] == [16, 3]
     assert made.chosen().workers > 3
 
