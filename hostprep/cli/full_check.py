@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
-    from hostprep.staging.model import Differing, StageResult
+    from hostprep.staging.model import StageResult
     from hostprep.staging.plans.copy_plan import CopyPlan
+    from hostprep.staging.reasons import Differing
 
 MOST_LISTED = 10
 READ_AGAIN = ", by the content of every file here and in the source"
@@ -33,7 +34,7 @@ def check_fields(found: CopyPlan | StageResult) -> dict[str, Any]:
 
 def check_lines(differing: Sequence[Differing]) -> list[str]:
     """Return lines that name the differing files, the source's and the target's separately."""
-    from hostprep.staging.model import OTHER_CONTENT
+    from hostprep.staging.reasons import OTHER_CONTENT
 
     lines = []
     for place, (what, cause) in _CAUSES.items():

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostprep.staging.bound import Bound
-    from hostprep.staging.model import Skipped, StageResult
+    from hostprep.staging.model import StageResult
     from hostprep.staging.planning import StagePlan
+    from hostprep.staging.reasons import Skipped
 
 
 def stage_plan_fields(plan: StagePlan, warnings: Sequence[str]) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from typing import Any
 
 from hostprep.staging.batches import BATCH_BYTES, pack_batches
 from hostprep.staging.files.copying import leads_out
-from hostprep.staging.model import READ_BACK, Differing, Recorded, Skipped, Totals
+from hostprep.staging.model import Recorded, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import OnResult, Pool
+from hostprep.staging.reasons import READ_BACK, Differing, Skipped
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
 from hostprep.staging.target.private import PrivateDir

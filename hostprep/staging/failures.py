@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Iterable
 
 from hostprep.errors import OF_A_DISK, HostprepError, NoRoom, Refused, without_claim
-from hostprep.staging.model import LET_CHOWN, NO_CHOWN, StageRequest
+from hostprep.staging.model import StageRequest
+from hostprep.staging.reasons import LET_CHOWN, NO_CHOWN
 from hostprep.staging.resuming import run_again
 from hostprep.staging.target.owned import private_name
 from hostprep.system.bounded import QuestionFailed

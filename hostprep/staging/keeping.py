@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable
 
 from hostprep.staging.files.holding import NAME_REFUSALS
-from hostprep.staging.model import Entry, Skipped
+from hostprep.staging.model import Entry
 from hostprep.staging.plans.copy_plan import CopyPlan, keep_published
+from hostprep.staging.reasons import Skipped
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.tree import entry_of, says_absent
 from hostprep.system.trees import DirCache

@@ -12,10 +12,11 @@ from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount
 from hostprep.staging.files.copying import leads_out
-from hostprep.staging.model import Skipped, StageResult, Verify
+from hostprep.staging.model import StageResult, Verify
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
+from hostprep.staging.reasons import Skipped
 from hostprep.staging.record.manifest import decode_line
 from hostprep.staging.record.records import Record, folder, folder_of, save_record
 from hostprep.staging.resuming import begins_anew

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import CURES, Skipped, StageResult
+from hostprep.staging.model import StageResult
+from hostprep.staging.reasons import CURES, Skipped
 from hostprep.staging.resuming import NEXT_BEGINS_ANEW
 from hostprep.units import format_count
 

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, split_batches
 from hostprep.staging.files.transfer import Changed, Differs, WrongSize
-from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
+from hostprep.staging.model import RANGE_BYTES, Entry, kind_of
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.processor_time import ProcessorTime
+from hostprep.staging.reasons import Skipped
 from hostprep.staging.record import digest
 from hostprep.staging.source.reading import Reading
 from hostprep.system.trees import join

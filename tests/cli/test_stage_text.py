@@ -11,8 +11,9 @@ import pytest
 from hostprep.cli.full_check import MOST_LISTED
 from hostprep.cli.stage_text import _memory_left, _plan_lines, conclude
 from hostprep.errors import HostprepError
-from hostprep.staging.model import Skipped, StageResult, Totals, Verify
+from hostprep.staging.model import StageResult, Totals, Verify
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.reasons import Skipped
 from hostprep.volumes.model import RamBudget, VolumeRequest
 from hostprep.volumes.plan import VolumePlan
 

@@ -19,10 +19,11 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.staging.inspection import inspect_target
-from hostprep.staging.model import GONE, StageRequest, StageResult
+from hostprep.staging.model import StageRequest, StageResult
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
 from hostprep.staging.publishing.publish import publish_new
+from hostprep.staging.reasons import GONE
 from hostprep.staging.record.records import load_record
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.stage import carry_out

@@ -24,7 +24,8 @@ from hostprep.staging.files.metadata import CopyStyle, copy_metadata
 from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import TARGET_FLAGS
 from hostprep.staging.kept_times import is_kept_time
-from hostprep.staging.model import GONE, TARGET_CANNOT, Entry
+from hostprep.staging.model import Entry
+from hostprep.staging.reasons import GONE, TARGET_CANNOT
 from hostprep.staging.tree import entry_of
 from hostprep.system.trees import FILE_FLAGS, DirCache
 

@@ -8,7 +8,7 @@ import re
 from types import TracebackType
 
 from hostprep.host.capabilities import Capability, has_capability
-from hostprep.staging.model import FILE_SIZE_LIMIT, NO_CHOWN, TARGET_CANNOT
+from hostprep.staging.reasons import FILE_SIZE_LIMIT, NO_CHOWN, TARGET_CANNOT
 from hostprep.system.limits import file_size_limit
 
 THIS_NAME = "this name"

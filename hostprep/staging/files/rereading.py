@@ -7,7 +7,7 @@ from stat import S_ISREG
 
 from hostprep.staging.files import transfer
 from hostprep.staging.files.leases import open_unleased
-from hostprep.staging.model import OTHER_CONTENT
+from hostprep.staging.reasons import OTHER_CONTENT
 from hostprep.system.trees import FILE_FLAGS, DirCache
 
 

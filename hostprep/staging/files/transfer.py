@@ -16,7 +16,8 @@ import xxhash
 from hostprep.staging.files.holes import next_data
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.zeros import add_zeros, hasher_after
-from hostprep.staging.model import CHANGED_TWICE, RANGE_BYTES, READ_BACK, Entry, Verify
+from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.reasons import CHANGED_TWICE, READ_BACK
 from hostprep.system.limits import address_space_left
 
 # How much to write at once: a huge page, or the kernel would first fill the page with zeros. How

@@ -9,17 +9,9 @@ from dataclasses import field, replace
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.batches import BATCH_FILES, Batch, pack_batches
-from hostprep.staging.model import (
-    RANGE_BYTES,
-    Differing,
-    Entry,
-    Inode,
-    Recorded,
-    Skipped,
-    Totals,
-    space_on_target,
-)
+from hostprep.staging.model import RANGE_BYTES, Entry, Inode, Recorded, Totals, space_on_target
 from hostprep.staging.plans.standing import Standing
+from hostprep.staging.reasons import Differing, Skipped
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import decode_line, encode_line
 from hostprep.staging.source.scan import Scan

@@ -11,15 +11,7 @@ from typing import TypeVar
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.kept_times import is_kept_time
-from hostprep.staging.model import (
-    PLACE_TAKEN,
-    RANGE_BYTES,
-    Entry,
-    Recorded,
-    Skipped,
-    Totals,
-    kind_of,
-)
+from hostprep.staging.model import RANGE_BYTES, Entry, Recorded, Totals, kind_of
 from hostprep.staging.observer import Count, Observer, Silent
 from hostprep.staging.plans.copy_plan import (
     CopyPlan,
@@ -36,6 +28,7 @@ from hostprep.staging.plans.refusing import opening_refusal, refuse_taken_places
 from hostprep.staging.plans.sides import Part, Sides, in_order
 from hostprep.staging.plans.standing import Looked, Lookers, as_standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
+from hostprep.staging.reasons import PLACE_TAKEN, Skipped
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import staged_mode

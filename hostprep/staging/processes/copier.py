@@ -20,9 +20,10 @@ from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import Unusual, copy_link, copy_small, finish_new
-from hostprep.staging.model import GONE, Entry
+from hostprep.staging.model import Entry
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
+from hostprep.staging.reasons import GONE
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import Journal
 from hostprep.staging.record.manifest import encode_record

@@ -19,8 +19,9 @@ from hostprep.staging.files.holding import (
     is_unholdable,
     reason_of,
 )
-from hostprep.staging.model import ITS_HARD_LINK, TARGET_CANNOT, Entry, Recorded, Skipped
+from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.reasons import ITS_HARD_LINK, TARGET_CANNOT, Skipped
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line, encode_record, join_line

@@ -21,7 +21,7 @@ import xxhash
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import PATIENCE_SECONDS, silent_ones
-from hostprep.staging.model import Skipped
+from hostprep.staging.reasons import Skipped
 from hostprep.staging.record.homes import home_for, is_for_all, own_homes
 from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_path
 from hostprep.staging.record.skipped import fields_of, keep_skipped, with_names, without_names

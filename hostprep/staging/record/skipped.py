@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hostprep.kinds import is_count
-from hostprep.staging.model import ITS_HARD_LINK, Skipped
+from hostprep.staging.reasons import ITS_HARD_LINK, Skipped
 from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.readers import ROOT, as_kept, readers_of
 from hostprep.system.kept import made_of, parse_kept, read_kept

@@ -19,17 +19,12 @@ from typing import Any, NamedTuple
 from hostprep.dataclass import dataclass
 from hostprep.host.fscrypt import may_hold_locked
 from hostprep.staging.batches import Batch, Listed
-from hostprep.staging.model import (
-    Entry,
-    Skipped,
-    Totals,
-    describe_special,
-    space_on_target,
-)
+from hostprep.staging.model import Entry, Totals, space_on_target
 from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.processes.worker import Worker
+from hostprep.staging.reasons import Skipped, describe_special
 from hostprep.staging.tree import Plain, entry_of, is_slow
 from hostprep.system.trees import join
 

@@ -13,9 +13,10 @@ import pytest
 
 from hostprep.staging import checking
 from hostprep.staging.checking import check_kept, check_written
-from hostprep.staging.model import OTHER_CONTENT, Recorded
+from hostprep.staging.model import Recorded
 from hostprep.staging.observer import Silent
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.reasons import OTHER_CONTENT
 from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
 from hostprep.staging.target.private import prepare
 from hostprep.staging.tasks import Copied

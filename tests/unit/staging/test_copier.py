@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from hostprep.staging.model import GONE
 from hostprep.staging.processes import copier
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.worker import Worker
+from hostprep.staging.reasons import GONE
 from hostprep.staging.tree import entry_of
 
 LONG_AGO_NS = 123_456_789_000_000_001

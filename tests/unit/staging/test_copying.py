@@ -17,7 +17,8 @@ from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.holding import THIS_NAME, holding
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, Differs, WrongSize, new_buffer
-from hostprep.staging.model import GONE, RANGE_BYTES, TARGET_CANNOT, Entry, Verify
+from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.reasons import GONE, TARGET_CANNOT
 from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DirCache
 from tests.kit.acls import ACCESS_ACL, access_acl

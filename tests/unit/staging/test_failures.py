@@ -14,8 +14,9 @@ from hostprep.staging.comparing import target_read
 from hostprep.staging.execute import _explain
 from hostprep.staging.failures import failed
 from hostprep.staging.files.transfer import Differs
-from hostprep.staging.model import Skipped, StageRequest, Verify
+from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.processes.pool import TaskFailed
+from hostprep.staging.reasons import Skipped
 from hostprep.staging.resuming import what_comes_of_it
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.target.private import PrivateDir

@@ -16,7 +16,8 @@ from hostprep.staging.files import leases
 from hostprep.staging.files.copying import open_source
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.rereading import difference
-from hostprep.staging.model import OTHER_CONTENT, Verify
+from hostprep.staging.model import Verify
+from hostprep.staging.reasons import OTHER_CONTENT
 from hostprep.system.trees import FILE_FLAGS, DirCache
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import Recorded, Skipped
+from hostprep.staging.model import Recorded
+from hostprep.staging.reasons import Skipped
 from hostprep.staging.record import manifest
 from hostprep.staging.record.damage import has_lost
 from hostprep.staging.record.journal import Journal, record

@@ -18,8 +18,8 @@ from types import FrameType
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import GONE, LET_CHOWN, NO_CHOWN, TARGET_CANNOT, Skipped
 from hostprep.staging.publishing.listable import who_may_list
+from hostprep.staging.reasons import GONE, LET_CHOWN, NO_CHOWN, TARGET_CANNOT, Skipped
 from hostprep.staging.record import records
 from hostprep.staging.record.manifest import (
     ManifestIndex,

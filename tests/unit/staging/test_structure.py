@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.staging.files.holding import FOLDER_NAME
-from hostprep.staging.model import GONE, TARGET_CANNOT, Entry, Recorded, Skipped
+from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.publishing.structure import (
     directory_digest,
@@ -18,6 +18,7 @@ from hostprep.staging.publishing.structure import (
     leave_out_unholdable,
     make_links,
 )
+from hostprep.staging.reasons import GONE, TARGET_CANNOT, Skipped
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import decode_line
 from hostprep.staging.target.private import PrivateDir, prepare

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from hostprep.staging.model import Skipped, Totals
+from hostprep.staging.model import Totals
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.reasons import Skipped
 from hostprep.staging.record.records import Record
 from hostprep.staging.tasks import Copied
 from hostprep.staging.untouched import came_to_nothing
