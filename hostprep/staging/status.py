@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import shlex
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import replace
-from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import (
     ROOT_KEPT_OUT,
     HostprepError,
     Refused,
-    one_line,
     reading_hint,
     without_claim,
 )
 from hostprep.host.answering import silent_ones
-from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
 from hostprep.host.fscrypt import locked_out
-from hostprep.host.mounts import read_mounts
 from hostprep.staging.failures import DISK_FAILS, SEE_DMESG
+from hostprep.staging.freshness import freshness_of, no_answer, silent_sources
 from hostprep.staging.observer import Observer, Silent
-from hostprep.staging.planning import scan_source, target_lookers
-from hostprep.staging.plans.changed import who_changed
-from hostprep.staging.plans.update import plan_update
-from hostprep.staging.publishing.published import open_published
-from hostprep.staging.record.damage import damage
-from hostprep.staging.record.manifest import ManifestIndex
-from hostprep.staging.record.records import ClosedManifest, Record, all_records, manifest_of
+from hostprep.staging.record.records import Record, all_records
 from hostprep.staging.resuming import begins_anew, is_in_ram
-from hostprep.staging.source.opening import is_served, open_source
-from hostprep.staging.source.submounts import missing
-from hostprep.staging.target.apart import check_not_source
 from hostprep.staging.target.logout import may_be_cleared
-from hostprep.staging.target.place import KeyAway, check_bare, check_in_sight, open_parent
-from hostprep.staging.target.strangers import exchanged_refusal, may_be_elsewhere
-from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
+from hostprep.staging.target.place import KeyAway, check_bare, check_in_sight
+from hostprep.staging.target.strangers import may_be_elsewhere
 from hostprep.system.locks import is_locked
 from hostprep.units import format_count
 from hostprep.volumes.live import read_live
 
 _IS_THERE = ("staged", "partial")
-_SOURCE_SECONDS = 10.0
 TARGET_SECONDS = 5.0
 
 # How the reason begins if other users may be able to tell.
@@ -95,7 +80,7 @@ def dataset_statuses(
     observer = observer or Silent()
     # Only what is there is compared, so no other source is waited for.
     asked = [each.record.source for each in found if each.state in _IS_THERE]
-    dead = silent_ones(asked, _SOURCE_SECONDS, _begin("data sets with their sources", observer))
+    dead = silent_sources(asked, observer)
     return tuple(_compared(each, dead, observer) for each in found)
 
 
@@ -129,7 +114,7 @@ def _compared(found: DatasetStatus, dead: Set[str], observer: Observer) -> Datas
         return found
     record = found.record
     silent = record.source in dead
-    freshness, reason, helps = _no_answer(record) if silent else _freshness(record, observer)
+    freshness, reason, helps = no_answer(record) if silent else freshness_of(record, observer)
     if record.failure is not None and freshness != "fresh":
         reason = f"{reason}; a run since failed ({record.failure})"
     return replace(found, freshness=freshness, reason=reason, hint=found.hint or helps)
@@ -248,106 +233,3 @@ def _in_the_way(record: Record) -> str | None:
     except Refused as refusal:
         return refusal.hint
     return None
-
-
-def _no_answer(record: Record) -> tuple[str, str, str | None]:
-    """Return freshness, reason and hint if the source does not answer."""
-    return (
-        "unknown",
-        f"its source has not answered for {_SOURCE_SECONDS:g} s: is its server gone?",
-        f"`findmnt -T {shlex.quote(record.source)}` names it; until it is back, the copy can"
-        " be used as it is",
-    )
-
-
-def _begin(what: str, observer: Observer) -> Callable[[float], None]:
-    """Begin to compare, and return what is to be told the seconds that it has taken so far."""
-    observer.phase(f"comparing {what}", files=math.ceil(_SOURCE_SECONDS))
-    return lambda seconds: observer.progress(int(seconds), 0)
-
-
-def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None]:
-    """Return freshness, reason and hint."""
-    on_wait = _begin(f"{one_line(record.name)} with its source", observer)
-    try:
-        answer = ask_in_child(
-            lambda: _compare(record), patience_seconds=_SOURCE_SECONDS, on_wait=on_wait
-        )
-    except NoAnswerInTime:
-        return "unknown", f"the source was not read through within {_SOURCE_SECONDS:g} s", None
-    except QuestionFailed as error:
-        return "unknown", str(error), error.hint
-    if answer["unreadable"]:
-        count = format_count(answer["unreadable"], "folder")
-        return "unknown", f"{count} of the source cannot be read", None
-    if answer["empty"] and record.files:  # a run refuses to copy this
-        return "unknown", "the source is empty: is its file system mounted?", None
-    if place := answer["not_mounted"]:  # and this
-        return (
-            "unknown",
-            f"{one_line(place)} is empty, where a file system was mounted before",
-            None,
-        )
-    if answer["damaged"]:  # the counts would call files of ours somebody else's
-        return "stale", answer["damaged"], answer["helps"]
-    parts = [
-        f"{answer[key]:,} {words}"
-        for key, words in (
-            ("copy", "to copy"),
-            ("delete", "to delete"),
-            ("blocked", "whose place on the target is taken"),
-            ("folders", f"folder{'' if answer['folders'] == 1 else 's'} to bring up to date"),
-            ("foreign", "not staged by hostprep"),
-        )
-        if answer[key]
-    ]
-    parts = [", ".join(parts)] if parts else []
-    if answer["by_hand"]:
-        parts.append("the source is as it was staged: the copy was changed by hand")
-    stale = any(answer[key] for key in ("copy", "delete", "blocked", "folders"))
-    return ("stale" if stale else "fresh"), "; ".join(parts), None
-
-
-def _compare(record: Record) -> dict[str, Any]:
-    """Scan source and target and count what a ``stage`` run would do; run in a child process."""
-    check_not_source(record)  # the source itself would always be fresh
-    parent_fd = open_parent(os.path.dirname(record.target))
-    published_fd = open_published(parent_fd, record.name)
-    if published_fd is None:
-        raise HostprepError("it is not on the target")
-    try:
-        manifest = manifest_of(record)
-    except ClosedManifest as closed:
-        raise HostprepError(closed.found, closed.hint) from None
-    with open_source(record.source) as source_fd:
-        storage_class = locate(record.source).storage_class
-        served = is_served(record.source, storage_class)
-        scan = scan_source(source_fd, storage_class, served=served)
-        plan = plan_update(
-            scan,
-            manifest=manifest,
-            journal=ManifestIndex([]),
-            published_fd=published_fd,
-            private_fd=None,
-            lookers=target_lookers(locate(record.target).storage_class),
-        )
-        exchanged = exchanged_refusal(record, published_fd)
-        if not plan.nothing_to_do and (forbidden := exchanged or plan.opens):
-            raise forbidden
-        source, copy = who_changed(plan, manifest)
-        damaged = damage(record, manifest, plan.strangers)
-    # What failed when it was staged would be tried again, but does not make it stale.
-    failed = {item.path for item in record.skipped if item.failed}
-    return {
-        "copy": plan.copied.files + len(plan.links) - plan.copies_among(failed),
-        "delete": len(plan.delete) + len(plan.delete_directories),
-        "blocked": sum(item.blocked and item.path not in failed for item in plan.skipped),
-        "folders": len(set(plan.make_directories) - failed),
-        "foreign": len(plan.foreign),
-        "by_hand": copy and not source,
-        "damaged": damaged and damaged.found,
-        "helps": damaged and damaged.anew,
-        "unreadable": len(scan.unreadable),
-        "empty": scan.holds_nothing,
-        "not_mounted": missing(record, scan, read_mounts()),
-    }

@@ -450,7 +450,7 @@ def test_sources_that_do_not_answer_are_named_and_waited_for_once(
     safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that is gone takes ten seconds of status, however many data sets came from it."""
-    monkeypatch.setattr("hostprep.staging.status._SOURCE_SECONDS", 2.5)
+    monkeypatch.setattr("hostprep.staging.freshness._SOURCE_SECONDS", 2.5)
     (safe_dir / "data").mkdir()
     (safe_dir / "data/file").write_text("one")
     told: list[tuple[str, int]] = []
