@@ -63,6 +63,12 @@ def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
     return size_bytes
 
 
+def size_argument(size_bytes: int) -> str:
+    """Return exactly this size as people write it on a command line: ``64M``, ``1000000``."""
+    power = next((p for p in "tgmk" if size_bytes % 1024 ** _POWER[p] == 0), "")
+    return f"{size_bytes // 1024 ** _POWER[power]}{power.upper()}" if size_bytes else "0"
+
+
 def is_plain_number(text: str) -> bool:
     """Whether ``text`` has only ASCII digits, not grouped by ``_``.
 

@@ -12,7 +12,7 @@ from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, manifest_of
-from hostprep.units import format_bytes, format_count
+from hostprep.units import format_bytes, format_count, size_argument
 
 MOST_NAMED = 3
 
@@ -21,7 +21,8 @@ def stage_command(request: StageRequest) -> str:
     """Return the command that stages a data set of the spec by itself."""
     place = f"--to {shlex.quote(request.parent)}"
     if request.volume_size_bytes is not None:
-        place = f"--to-tmpfs {request.volume_size_bytes} --at {shlex.quote(request.parent)}"
+        size = size_argument(request.volume_size_bytes)
+        place = f"--to-tmpfs {size} --at {shlex.quote(request.parent)}"
     source, name = shlex.quote(request.source), shlex.quote(request.name)
     return f"hostprep stage {source} {place} --name {name}"
 

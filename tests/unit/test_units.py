@@ -9,6 +9,7 @@ import pytest
 import hostprep
 from hostprep.errors import UsageError
 from hostprep.units import (
+    GIB,
     MIB,
     MOST_BYTES,
     PAGE_BYTES,
@@ -20,6 +21,7 @@ from hostprep.units import (
     format_seconds,
     lost_unit,
     parse_size,
+    size_argument,
 )
 
 # Without regard to case these are k and i to Python: the sign of the kelvin, and Turkish letters.
@@ -59,6 +61,23 @@ def test_a_size_that_the_kernel_would_take_for_less_is_none() -> None:
 )
 def test_a_size_is_what_it_is_to_mount_and_b_is_decimal(text: str, size_bytes: int) -> None:
     assert parse_size(text, ram_bytes=7 * PAGE_BYTES) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "words"),
+    [
+        (64 * MIB, "64M"),
+        (30 * GIB, "30G"),
+        (1536 * MIB, "1536M"),
+        (1 << 40, "1T"),
+        (4096, "4K"),
+        (10**9 + 1, "1000000001"),
+        (0, "0"),
+    ],
+)
+def test_a_size_to_be_typed_is_short_and_exact(size_bytes: int, words: str) -> None:
+    assert size_argument(size_bytes) == words
+    assert parse_size(words) == size_bytes
 
 
 @pytest.mark.parametrize(

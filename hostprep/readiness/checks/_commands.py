@@ -10,6 +10,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec, Spec, VolumeSpec
 from hostprep.staging.record.records import Record
+from hostprep.units import size_argument
 from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.options import parse_options
 from hostprep.volumes.settings import DEFAULT_MODE
@@ -80,7 +81,7 @@ def stage_again_line(record: Record, live: LiveVolume | None, *options: str) -> 
     """Return the same for a data set only on record; None if its volume's size is not known."""
     if record.volume is not None and (live is None or not live.size_bytes):
         return None
-    size = None if live is None else str(live.size_bytes)
+    size = None if live is None else size_argument(live.size_bytes)
     return _stage(record.source, record.name, os.path.dirname(record.target), size, options)
 
 

@@ -33,6 +33,7 @@ from hostprep.system.descriptors import closing_fd
 from hostprep.system.files import new_file_obstacle
 from hostprep.system.following import followed
 from hostprep.system.trees import DIRECTORY_FLAGS
+from hostprep.units import size_argument
 from hostprep.volumes.records import all_records
 
 # Others, such as FUSE, overlayfs, FAT and network file systems, may give a directory another number
@@ -225,8 +226,8 @@ def unmounted_refusal(parent: str) -> Refused | None:
             place = shlex.quote(volume.path)
             cure = f"mount it: mount {place}; or give it up: hostprep unmount {place} --fstab"
             if not volume.in_fstab and (size := sizes.get(volume.path)):
-                cure = f"mount it: hostprep mount {place} --size {size}; or give it up:"
-                cure += f" hostprep unmount {place}"
+                mount = f"hostprep mount {place} --size {size_argument(size)}"
+                cure = f"mount it: {mount}; or give it up: hostprep unmount {place}"
             return Refused(
                 f"{volume.path} is a volume of hostprep that is not mounted: the copies would lie"
                 " on the disk below its mount point; nothing was changed.",
