@@ -47,7 +47,11 @@ Source = Callable[[Path], contextlib.AbstractContextManager[Path]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is compared. ``prepare`` is done before each run, and not timed."""
+    """What is compared. ``prepare`` is done before each run, and not timed.
+
+    With ``between``, the second run is timed: the first has filled the target, and then ``between``
+    was done to the source.
+    """
 
     name: str
     title: str
@@ -56,6 +60,7 @@ class Scenario:
     prepare: Callable[[Path], None]
     size: str = "6G"
     verify: tuple[str, ...] = ("readback",)
+    between: Callable[[Path], None] | None = None
 
 
 def main() -> int:
@@ -115,10 +120,12 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
     notes: dict[str, float] = {}
     with scenario.source(work) as source:
         entries: list[tuple[str, Callable[[], Run]]] = [
-            (f"hostprep ({mode})", partial(run_hostprep, source, scenario.size, mode))
+            (f"hostprep ({mode})", partial(run_hostprep, source, scenario, mode))
             for mode in scenario.verify
         ]
-        entries += [(peer.name, partial(run_peer, peer, source)) for peer in contenders]
+        entries += [
+            (peer.name, partial(run_peer, peer, source, scenario.between)) for peer in contenders
+        ]
         runs: dict[str, list[Run]] = {name: [] for name, _ in entries}
         for number in range(rounds):
             # Each round begins with another contender: the first one is at a disadvantage.
@@ -151,25 +158,33 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
     }
 
 
-def run_hostprep(source: Path, size: str, verify: str) -> Run:
+def run_hostprep(source: Path, scenario: Scenario, verify: str) -> Run:
     """Time the whole command: mount, scan, copy, verify, publish; unstaging is not timed."""
     name = "bench"
-    args = [HOSTPREP, "stage", str(source), "--to-tmpfs", size, "--name", name, "--json"]
+    args = [HOSTPREP, "stage", str(source), "--to-tmpfs", scenario.size, "--name", name, "--json"]
     try:
-        return measure([*args, "--verify", verify])
+        return run_command([*args, "--verify", verify], source, scenario.between)
     finally:
         subprocess.run([HOSTPREP, "unstage", name], check=True, capture_output=True)
 
 
-def run_peer(peer: peers.Peer, source: Path) -> Run:
+def run_peer(peer: peers.Peer, source: Path, between: Callable[[Path], None] | None) -> Run:
     """Time a peer's whole command into a fresh tmpfs with default options."""
     mount("-t", "tmpfs", "-o", "size=6G,nr_inodes=2m", "bench", str(TARGET))
     try:
         target = TARGET / "copy"
         target.mkdir()
-        return measure(peer.command(source, target))
+        return run_command(peer.command(source, target), source, between)
     finally:
         subprocess.run(["umount", str(TARGET)], check=True)
+
+
+def run_command(args: list[str], source: Path, between: Callable[[Path], None] | None) -> Run:
+    """Time a command, or with ``between`` its second run."""
+    if between is not None:
+        measure(args)
+        between(source)
+    return measure(args)
 
 
 def warm_up() -> None:
@@ -258,6 +273,13 @@ def nothing(source: Path) -> None:
     del source
 
 
+def rewrite_some(source: Path) -> None:
+    """Give every hundredth file other content of the same size."""
+    for path in sorted(path for path in source.rglob("*") if path.is_file())[::100]:
+        path.write_bytes(path.read_bytes()[::-1])
+    os.sync()  # or the disk would be busy with them during the timed run
+
+
 PURE_SECONDS: dict[str, Callable[[Path], float]] = {"arm": lambda source: ARM[source][1] / 160e6}
 
 SCENARIOS = (
@@ -290,6 +312,22 @@ SCENARIOS = (
         (*peers.ALL, peers.READING),
         on_disk(data.make_tiny),
         cold,
+    ),
+    Scenario(
+        "tiny-again",
+        "120,000 files of about 2 KB, again: nothing has changed",
+        peers.UPDATERS,
+        on_disk(data.make_tiny),
+        warm,
+        between=nothing,
+    ),
+    Scenario(
+        "tiny-changed",
+        "120,000 files of about 2 KB, again: 1,200 have changed",
+        peers.UPDATERS,
+        on_disk(data.make_tiny),
+        warm,
+        between=rewrite_some,
     ),
     Scenario(
         "folders-warm",
