@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +65,6 @@ def provision(
     ANSIBLE_BECOME_PASSWORD_FILE to the name of a file that contains it.
     """
     from hostprep.cli.provision_text import run_fields, show_run
-    from hostprep.fleet import FleetRun
     from hostprep.fleet.inventory import limits, only_one
     from hostprep.fleet.last_run import failed_hosts
     from hostprep.fleet.playbook import NobodyMeant, checked_inventory, run_playbook
@@ -81,12 +81,7 @@ def provision(
             )
         only = failed_hosts(where)
         if not only:
-            if as_json:
-                emit_json("provision", run_fields(FleetRun((), 0.0), check=check, error=None))
-            else:
-                # An inventory never provisioned from here has none either: do not call it success.
-                which = printable(named.rstrip(","))
-                emit_text(f"nothing to do: no host of {which} is on record as failed")
+            _show_nothing_to_retry(named, check=check, as_json=as_json)
             return
     variables = _variables(spec, prune=prune, waves=waves, wheelhouse=wheelhouse)
     try:
@@ -105,17 +100,12 @@ def provision(
     except NobodyMeant:
         if not retry_failed:
             raise
-        raise UsageError(
-            f"{', '.join(only)} failed when last provisioned; {named.rstrip(',')} has no such host"
-            " any more, and none was reached.",
-            "leave out --retry-failed: a run of all hosts forgets those that are gone",
-        ) from None
+        raise _none_left(only, named) from None
     run = understood(run)
     noted = check or _noted(where, run, whole=not only)
     again = "the same command"
     if not retry_failed and noted:
-        instead = " in place of --limit" if limit else ""
-        again += f" with --retry-failed{instead}"
+        again += " with --retry-failed" + (" in place of --limit" if limit else "")
     error = _failure(run, again, check=check)
     for warning in run.warnings:
         warn(warning)
@@ -152,6 +142,26 @@ def _variables(
             )
         variables["hostprep_install_wheelhouse"] = str(wheelhouse.absolute())
     return variables
+
+
+def _show_nothing_to_retry(named: str, *, check: bool, as_json: bool) -> None:
+    from hostprep.cli.provision_text import run_fields
+    from hostprep.fleet import FleetRun
+
+    if as_json:
+        emit_json("provision", run_fields(FleetRun((), 0.0), check=check, error=None))
+    else:
+        # An inventory never provisioned from here has none either: do not call it success.
+        which = printable(named.rstrip(","))
+        emit_text(f"nothing to do: no host of {which} is on record as failed")
+
+
+def _none_left(failed: Sequence[str], named: str) -> UsageError:
+    return UsageError(
+        f"{', '.join(failed)} failed when last provisioned; {named.rstrip(',')} has no such host"
+        " any more, and none was reached.",
+        "leave out --retry-failed: a run of all hosts forgets those that are gone",
+    )
 
 
 def _noted(inventory: str, run: FleetRun, *, whole: bool) -> bool:
