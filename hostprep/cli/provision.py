@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.fleet_words import Words
+from hostprep.cli.fleet_progress import FleetProgress
 from hostprep.cli.options import INVENTORY, JsonOption, PruneOption, SpecArgument
 from hostprep.cli.output import emit_json, emit_text, printable, say, say_error, warn
 from hostprep.errors import HostprepError, Interrupted, UsageError
@@ -93,7 +93,7 @@ def provision(
             forks=forks,
             check=check,
             diff=diff,
-            observer=_Words(check=check),
+            observer=_ProvisionProgress(check=check),
         )
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
@@ -200,7 +200,7 @@ def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
     )
 
 
-class _Words(Words):
+class _ProvisionProgress(FleetProgress):
     """Reports changes as well as failures."""
 
     def __init__(self, *, check: bool) -> None:
