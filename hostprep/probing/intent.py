@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage
+from hostprep.host.block_health import disks_with_health
 from hostprep.probing.layout import SMALLEST_BYTES
 from hostprep.probing.model import DEPTHS, Settings, Target
 from hostprep.probing.phases import MADE_SHARE, room
