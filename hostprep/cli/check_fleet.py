@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from hostprep.cli.fleet_words import Words
+from hostprep.cli.fleet_progress import FleetProgress
 from hostprep.cli.output import printable, warn
 from hostprep.units import format_count, format_seconds
 
@@ -36,7 +36,7 @@ def check_fleet(
         only_one(inventories),
         {"hostprep_check_arguments": arguments},
         limit=limits(limit),
-        observer=Words(_PATIENCE_SECONDS),
+        observer=FleetProgress(_PATIENCE_SECONDS),
     )
     for warning in run.warnings:
         warn(warning)

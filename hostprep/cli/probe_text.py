@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hostprep.cli.output import drawable, printable
 from hostprep.host.block import PathStorage
-from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Reason, Verdict
+from hostprep.host.block_device import Device
+from hostprep.host.block_health import Health
+from hostprep.probing.judgement import Behaviour, Epoch, Judged, Judgement, Need, Reason, Verdict
 from hostprep.probing.model import (
     NOT_WRITABLE,
     DataSet,
@@ -77,31 +79,37 @@ def _device(measured: Measured, judgement: Judgement) -> str:
         f"  {printable(judgement.class_reason)}",
         f"  {printable(_chain(storage))}",
     ]
-    for disk in storage.disks:
-        facts = [disk.name]
-        if disk.size_bytes:
-            facts.append(format_bytes(disk.size_bytes))
-        if disk.scheduler:
-            facts.append(f"scheduler {disk.scheduler}")
-        if disk.readahead_bytes is not None:
-            facts.append(f"readahead {format_bytes(disk.readahead_bytes)}")
-        lines.append("  " + ", ".join(facts))
+    lines += [f"  {_disk(disk)}" for disk in storage.disks]
     if link := measured.link:
         slower = ""
         if link.degraded:
             slower = f"; it could do {link.max_speed_gt_per_s:g} GT/s x{link.max_width}"
         speed = f"{link.speed_gt_per_s:g} GT/s x{link.width} ({format_rate(link.bytes_per_s)})"
         lines.append(f"  PCIe under load: {speed} at {link.at}{slower}")
-    for name, health in measured.health:
-        facts = []
-        if health.passed is not None:
-            facts.append("SMART passed" if health.passed else "SMART FAILED")
-        if health.used_percent is not None:
-            facts.append(f"{health.used_percent}% of its rated writes used")
-        if health.media_errors:
-            facts.append(format_count(health.media_errors, "media error"))
-        lines.append(f"  {name}: " + ", ".join(facts or ["SMART says little"]))
+    lines += [f"  {name}: {_health(health)}" for name, health in measured.health]
     return "\n".join(lines)
+
+
+def _disk(disk: Device) -> str:
+    facts = [disk.name]
+    if disk.size_bytes:
+        facts.append(format_bytes(disk.size_bytes))
+    if disk.scheduler:
+        facts.append(f"scheduler {disk.scheduler}")
+    if disk.readahead_bytes is not None:
+        facts.append(f"readahead {format_bytes(disk.readahead_bytes)}")
+    return ", ".join(facts)
+
+
+def _health(health: Health) -> str:
+    facts = []
+    if health.passed is not None:
+        facts.append("SMART passed" if health.passed else "SMART FAILED")
+    if health.used_percent is not None:
+        facts.append(f"{health.used_percent}% of its rated writes used")
+    if health.media_errors:
+        facts.append(format_count(health.media_errors, "media error"))
+    return ", ".join(facts or ["SMART says little"])
 
 
 def _chain(storage: PathStorage) -> str:
@@ -263,45 +271,17 @@ def _cache_words(epoch: Epoch) -> str:
 
 
 def _verdict(judgement: Judgement, need: Need | None) -> str:
-    lines = []
-    codes = {reason.code for reason in judgement.invalid}
-    if judgement.verdict is Verdict.INVALID:
-        doubt = bool(codes - _NOT_READ - _NO_TIME)
-        what = "these numbers do not say" if doubt else "these are too few numbers to say"
-        lines.append(f"INVALID: {what} what the storage gives")
-        lines += _told(judgement.invalid)
-        if FAILING in codes:
-            lines.append(f"  -> {FAULT_HINT}")
-        if DISK_BUSY in codes:
-            lines.append(
-                "  -> probe again when they are idle: `pidstat -d 1` (sysstat) or iotop names them"
-            )
-        if codes & _NO_TIME:
-            lines.append("  -> give it more time: --seconds")
-        elif not doubt and need is None:
-            hint = "  -> give it room, or more time: --seconds"
-            if any(NOT_WRITABLE in reason.message for reason in judgement.invalid):
-                hint = "  -> name a folder on the same storage that you may write to"
-            if all(reason.of for reason in judgement.invalid):  # something here was read
-                hint += ", or say what is required of what is here: --need 1800 (samples/s), 400M"
-                hint += " (bytes/s)"
-            lines.append(hint)
+    is_valid = judgement.verdict is not Verdict.INVALID
+    lines = [] if is_valid else _invalid_lines(judgement.invalid, need)
     if judged := judgement.judged:
         assert need is not None
-        amount = format_rate if judged.unit == "bytes/s" else _samples
-        named = "" if need.bytes_per_s is None else f" ({need.text})"  # a plain "1800" adds nothing
-        held = (
-            f"{judged.of} give {amount(judged.measured)}, {judged.share:,.0%} of the required "
-            f"{amount(judged.required)}{named}; 90% of it suffices"
-        )
-        lines.append(f"  {held}" if lines else f"{judgement.verdict}: {held}")
+        held = _held_against(judged, need)
+        lines.append(f"{judgement.verdict}: {held}" if is_valid else f"  {held}")
         if need.source != "--need":
             lines.append(f"  ({need.source})")
-    if judgement.invalid and judgement.verdict is not Verdict.INVALID:
+    if judgement.invalid and is_valid:
         lines.append("  that is certain, although not every figure is the storage's own:")
         lines += _told(judgement.invalid)
-        if FAILING in codes:
-            lines.append(f"  -> {FAULT_HINT}")
     if judgement.remedies:
         lines.append("  what would help, the cheapest first:")
     for number, remedy in enumerate(judgement.remedies, start=1):
@@ -310,9 +290,42 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
     return "\n".join(lines)
 
 
-def _told(reasons: Iterable[Reason]) -> list[str]:
-    """Return each sentence once: several rates may have the same one."""
-    return [f"  {printable(each)}" for each in dict.fromkeys(one.message for one in reasons)]
+def _invalid_lines(invalid: Sequence[Reason], need: Need | None) -> list[str]:
+    codes = {reason.code for reason in invalid}
+    doubt = bool(codes - _NOT_READ - _NO_TIME)
+    what = "these numbers do not say" if doubt else "these are too few numbers to say"
+    lines = [f"INVALID: {what} what the storage gives", *_told(invalid)]
+    if DISK_BUSY in codes:
+        lines.append(
+            "  -> probe again when they are idle: `pidstat -d 1` (sysstat) or iotop names them"
+        )
+    if codes & _NO_TIME:
+        lines.append("  -> give it more time: --seconds")
+    elif not doubt and need is None:
+        hint = "  -> give it room, or more time: --seconds"
+        if any(NOT_WRITABLE in reason.message for reason in invalid):
+            hint = "  -> name a folder on the same storage that you may write to"
+        if all(reason.of for reason in invalid):  # something here was read
+            hint += ", or say what is required of what is here: --need 1800 (samples/s), 400M"
+            hint += " (bytes/s)"
+        lines.append(hint)
+    return lines
+
+
+def _held_against(judged: Judged, need: Need) -> str:
+    amount = format_rate if judged.unit == "bytes/s" else _samples
+    named = "" if need.bytes_per_s is None else f" ({need.text})"  # a plain "1800" adds nothing
+    return (
+        f"{judged.of} give {amount(judged.measured)}, {judged.share:,.0%} of the required "
+        f"{amount(judged.required)}{named}; 90% of it suffices"
+    )
+
+
+def _told(reasons: Sequence[Reason]) -> list[str]:
+    """Return each sentence once, because several rates may have the same one, and the remedy."""
+    lines = [f"  {printable(each)}" for each in dict.fromkeys(one.message for one in reasons)]
+    failing = any(reason.code == FAILING for reason in reasons)
+    return [*lines, f"  -> {FAULT_HINT}"] if failing else lines
 
 
 def _samples(rate: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.fleet_words import Words
+from hostprep.cli.fleet_progress import FleetProgress
 from hostprep.cli.options import INVENTORY, JsonOption, PruneOption, SpecArgument
 from hostprep.cli.output import emit_json, emit_text, printable, say, say_error, warn
 from hostprep.errors import HostprepError, Interrupted, UsageError
@@ -64,7 +65,6 @@ def provision(
     ANSIBLE_BECOME_PASSWORD_FILE to the name of a file that contains it.
     """
     from hostprep.cli.provision_text import run_fields, show_run
-    from hostprep.fleet import FleetRun
     from hostprep.fleet.inventory import limits, only_one
     from hostprep.fleet.last_run import failed_hosts
     from hostprep.fleet.playbook import NobodyMeant, checked_inventory, run_playbook
@@ -81,12 +81,7 @@ def provision(
             )
         only = failed_hosts(where)
         if not only:
-            if as_json:
-                emit_json("provision", run_fields(FleetRun((), 0.0), check=check, error=None))
-            else:
-                # An inventory never provisioned from here has none either: do not call it success.
-                which = printable(named.rstrip(","))
-                emit_text(f"nothing to do: no host of {which} is on record as failed")
+            _show_nothing_to_retry(named, check=check, as_json=as_json)
             return
     variables = _variables(spec, prune=prune, waves=waves, wheelhouse=wheelhouse)
     try:
@@ -98,24 +93,19 @@ def provision(
             forks=forks,
             check=check,
             diff=diff,
-            observer=_Words(check=check),
+            observer=_ProvisionProgress(check=check),
         )
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
     except NobodyMeant:
         if not retry_failed:
             raise
-        raise UsageError(
-            f"{', '.join(only)} failed when last provisioned; {named.rstrip(',')} has no such host"
-            " any more, and none was reached.",
-            "leave out --retry-failed: a run of all hosts forgets those that are gone",
-        ) from None
+        raise _none_left(only, named) from None
     run = understood(run)
     noted = check or _noted(where, run, whole=not only)
     again = "the same command"
     if not retry_failed and noted:
-        instead = " in place of --limit" if limit else ""
-        again += f" with --retry-failed{instead}"
+        again += " with --retry-failed" + (" in place of --limit" if limit else "")
     error = _failure(run, again, check=check)
     for warning in run.warnings:
         warn(warning)
@@ -154,6 +144,26 @@ def _variables(
     return variables
 
 
+def _show_nothing_to_retry(named: str, *, check: bool, as_json: bool) -> None:
+    from hostprep.cli.provision_text import run_fields
+    from hostprep.fleet import FleetRun
+
+    if as_json:
+        emit_json("provision", run_fields(FleetRun((), 0.0), check=check, error=None))
+    else:
+        # An inventory never provisioned from here has none either: do not call it success.
+        which = printable(named.rstrip(","))
+        emit_text(f"nothing to do: no host of {which} is on record as failed")
+
+
+def _none_left(failed: Sequence[str], named: str) -> UsageError:
+    return UsageError(
+        f"{', '.join(failed)} failed when last provisioned; {named.rstrip(',')} has no such host"
+        " any more, and none was reached.",
+        "leave out --retry-failed: a run of all hosts forgets those that are gone",
+    )
+
+
 def _noted(inventory: str, run: FleetRun, *, whole: bool) -> bool:
     """Record the hosts that failed; if that fails, only warn: the result matters more."""
     from hostprep.fleet.last_run import remember
@@ -190,7 +200,7 @@ def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
     )
 
 
-class _Words(Words):
+class _ProvisionProgress(FleetProgress):
     """Reports changes as well as failures."""
 
     def __init__(self, *, check: bool) -> None:

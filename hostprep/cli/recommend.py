@@ -89,28 +89,7 @@ def recommend(
     from hostprep.loading.share import ranks_here, read_share, visible_gpus
     from hostprep.system.last_results import keep_last
 
-    if dataset is not None and loader is not None:
-        raise UsageError("--dataset and --loader are two ways to measure.", "leave one of them out")
-    if loader is not None and not measure:
-        raise UsageError(
-            "--loader without measuring says nothing.", "leave out --loader, or --no-measure"
-        )
-    if compare and not measure:
-        raise UsageError("--compare without measuring says nothing.", "leave one of them out")
-    if compare and dataset is None and loader is None:
-        raise UsageError(
-            "--compare times a data set or a loader, and none is named.",
-            "add --dataset DIR or --loader MODULE:NAME",
-        )
-    if not math.isfinite(seconds):
-        raise UsageError(
-            f"--seconds {seconds:g} is not a number of seconds.", "give it seconds, such as 50"
-        )
-    if gpu_rate is not None and not 0 < gpu_rate < math.inf:
-        raise UsageError(
-            f"--gpu-rate {gpu_rate:g}: that is not a rate of samples a second.",
-            "give it a number above 0, such as 1800",
-        )
+    _check_options(dataset, loader, gpu_rate, seconds, measure=measure, compare=compare)
     nvml = ask_nvml()
     count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(len(nvml.gpus))
     gpus = visible_gpus(len(nvml.gpus))
@@ -138,6 +117,40 @@ def recommend(
         say_error(error)
         emit_json("recommend", {"error": error_fields(error), **fields}, ok=False)
     return 0 if error is None else error.exit_code
+
+
+def _check_options(
+    dataset: str | None,
+    loader: str | None,
+    gpu_rate: float | None,
+    seconds: float,
+    *,
+    measure: bool,
+    compare: bool,
+) -> None:
+    """Raise ``UsageError`` for numbers that are none, and for options that exclude each other."""
+    if dataset is not None and loader is not None:
+        raise UsageError("--dataset and --loader are two ways to measure.", "leave one of them out")
+    if loader is not None and not measure:
+        raise UsageError(
+            "--loader without measuring says nothing.", "leave out --loader, or --no-measure"
+        )
+    if compare and not measure:
+        raise UsageError("--compare without measuring says nothing.", "leave one of them out")
+    if compare and dataset is None and loader is None:
+        raise UsageError(
+            "--compare times a data set or a loader, and none is named.",
+            "add --dataset DIR or --loader MODULE:NAME",
+        )
+    if not math.isfinite(seconds):
+        raise UsageError(
+            f"--seconds {seconds:g} is not a number of seconds.", "give it seconds, such as 50"
+        )
+    if gpu_rate is not None and not 0 < gpu_rate < math.inf:
+        raise UsageError(
+            f"--gpu-rate {gpu_rate:g}: that is not a rate of samples a second.",
+            "give it a number above 0, such as 1800",
+        )
 
 
 def _error(report: Report) -> Inconclusive | None:

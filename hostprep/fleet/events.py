@@ -7,130 +7,14 @@ else that ansible-playbook prints is for people.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
 from hostprep.dataclass import dataclass
+from hostprep.fleet.cures import waits_for_password, why_failed, why_unreachable, with_cure
 from hostprep.fleet.model import HostOutcome
 
-_UNREACHABLE = "cannot be reached"
-_NEEDS_WAY = (
-    " -> see whether it is up, and what the inventory says of how it is reached (ansible_host,"
-    " ansible_user); no ansible.cfg is read"
-)
-_LOST = "the connection to it was lost"
-_NEEDS_AGAIN = (
-    " -> it may still be at work on this; once it is up, the same command goes on from there"
-)
 _UNFINISHED = "the run ended before this host was done"
-# Ansible's message if this machine has no ssh, which reads as if the host were broken.
-_WITHOUT_SSH = "Unable to execute ssh command line on a controller"
-_NEEDS_SSH = (
-    "ssh is not installed on this machine, and hosts are reached by it"
-    " -> install it here: apt-get install openssh-client"
-)
-
-# About encrypted values, without a vault password and with a wrong one.
-_VAULT_CURES = (
-    (
-        re.compile(r"no vault secrets found"),
-        "name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE; no ansible.cfg"
-        " is read",
-    ),
-    (
-        re.compile(r"no vault secrets were found that could decrypt"),
-        "the password is not the one in the file that ANSIBLE_VAULT_PASSWORD_FILE names",
-    ),
-)
-_PROMPTING = "waiting for privilege escalation prompt"
-# Messages of Ansible, the host's shell or sudo, and what to do; the first match counts.
-_CURES = (
-    # Ansible's messages about sudo, and about su, which waits for a password nobody will type. The
-    # last is sudo's own, which Ansible passes on without ssh (ansible_connection=local).
-    (
-        re.compile(rf"Missing \w+ password|{_PROMPTING}|a password is required"),
-        "name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE",
-    ),
-    (
-        re.compile(r"Incorrect \w+ password"),
-        "correct it in the inventory (ansible_become_password) or, if it is not there, in the file"
-        " that ANSIBLE_BECOME_PASSWORD_FILE names",
-    ),
-    (
-        re.compile(r"is not in the sudoers file|is not allowed to (run sudo|execute)"),
-        "let the user who logs in become root there, or log in as another one: ansible_user",
-    ),
-    # From ssh, which must not ask here.
-    (
-        # It may only warn of that (ANSIBLE_HOST_KEY_CHECKING), with whatever else is said later.
-        re.compile(
-            r"HOST IDENTIFICATION HAS CHANGED.*(Host key verification failed|Permission denied \()",
-            re.DOTALL,
-        ),
-        "only if that host was installed anew, remove its old key as ssh says above and log in"
-        " once by hand; if it was not, another machine may be answering in its place",
-    ),
-    (
-        re.compile(r"Host key verification failed"),
-        "ssh does not know the key of this host: log in once by hand, as the user who runs this,"
-        " and see that the key is the host's own",
-    ),
-    (
-        re.compile(r"Permission denied \([a-z][\w,-]*\)"),
-        "see who logs in (ansible_user) and by what: ANSIBLE_PRIVATE_KEY_FILE names a key, of which"
-        " ssh-agent has to know the passphrase if it has one, ANSIBLE_CONNECTION_PASSWORD_FILE a"
-        " file that holds the password; no ansible.cfg is read",
-    ),
-    # At a user's login, and from sudo.
-    (
-        re.compile(r"password (has|is) expired"),
-        "log in there by hand, and give the user a new one",
-    ),
-    # From Ansible, about a task that has an hour; the second form is from before ansible-core 2.19.
-    (
-        re.compile(r"Timed out after \d+ second\(s\)|in the expected time frame \(\d+\)"),
-        "something hangs there, and what was begun may go on: log in by hand, and see what is in"
-        " state D (ps -eo pid,stat,args)",
-    ),
-    # From sudo with requiretty; pipelining gives it no terminal.
-    (re.compile(r"must have a tty to run"), "give it one: ANSIBLE_PIPELINING=false"),
-    *_VAULT_CURES,
-    # About a template in the inventory; the message does not say where it is. The second form is
-    # from before ansible-core 2.19.
-    (
-        re.compile(r"^(Task failed|The task includes an option).*'\w+' is undefined", re.DOTALL),
-        "a template of the inventory names it, and this host has no variable of that name: see what"
-        " uses it there, and in which group it is set",
-    ),
-    (
-        re.compile(r"Invalid become method specified"),
-        "see ansible_become_method in the inventory: sudo and su are there, any other is in a"
-        " collection of Ansible's, to be installed on this machine",
-    ),
-    # From a host without Python, or without the one that was named; the second form is from before
-    # ansible-core 2.19.
-    (
-        re.compile(r"module interpreter '.*' was not found|need to set the interpreter"),
-        "Ansible needs Python: install python3 on the host, or name the Python that it has:"
-        " ansible_python_interpreter",
-    ),
-    (
-        re.compile(r"requires a minimum of Python version"),
-        "install a later Python on the host, and name it: ansible_python_interpreter",
-    ),
-)
-# From the host's dd or Python: Ansible copies modules and files there before anything else.
-_WITHOUT_ROOM = "No space left on device"
-_NEEDS_ROOM = "make room on the host: `df -h` there shows which file system is full"
-# From the host's shell, whichever that is.
-_WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
-_NEEDS_SUDO = (
-    "{0} is not installed there, and is needed to become root ->"
-    " install it on the host, log in as root (ansible_user), or name what there is"
-    " (ansible_become_method)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +60,37 @@ class _Host:
     started_at: float | None = None
     ended_at: float | None = None
 
+    def note(self, event: Event) -> None:
+        """Take the end of a task."""
+        fields = event.fields
+        if fields.get("changed") and event.kind != "skipped":
+            # A script that failed may have changed something, but not all that its name says.
+            part = event.kind == "failed" and fields.get("document") is None
+            self.tasks.append(f"{event.task} (in part: it failed)" if part else event.task)
+        if fields.get("diff"):
+            self.diffs.append(str(fields["diff"]))
+        if (document := fields.get("document")) is not None:
+            # Anything but an object is kept as an empty one, which is no valid answer either.
+            self.documents.append(document if isinstance(document, dict) else {})
+            self.started_at = self.started_at or self.task_started
+            self.ended_at = event.at
+        if fields.get("warns") and (words := fields.get("message")):
+            self.warnings.append(str(words))
+        if not fields.get("predicted", True):
+            self.predicted = False
+            self.message = fields.get("message")
+        if event.kind in ("failed", "unreachable") and not self.failed:
+            # The first failure is the reason; cleaning up may well fail for the same cause.
+            self.failed = True
+            words = fields.get("message") or ""
+            self.unreachable = event.kind == "unreachable" and not waits_for_password(words)
+            if self.unreachable:
+                self.message = why_unreachable(words, event.task, reached=self.reached)
+            else:
+                self.message = why_failed(words)
+        if fields.get("reached"):
+            self.reached = True
+
 
 class Tally:
     """Takes events in their order and keeps track of each host."""
@@ -197,37 +112,14 @@ class Tally:
         if event.kind == "start":
             host.task_started = event.at
             return
-        fields = event.fields
-        if fields.get("changed") and event.kind != "skipped":
-            # A script that failed may have changed something, but not all that its name says.
-            part = event.kind == "failed" and fields.get("document") is None
-            host.tasks.append(f"{event.task} (in part: it failed)" if part else event.task)
-        if fields.get("diff"):
-            host.diffs.append(str(fields["diff"]))
-        if (document := fields.get("document")) is not None:
-            # Anything but an object is kept as an empty one, which is no valid answer either.
-            host.documents.append(document if isinstance(document, dict) else {})
-            host.started_at = host.started_at or host.task_started
-            host.ended_at = event.at
-        if fields.get("warns") and (words := fields.get("message")):
-            host.warnings.append(str(words))
-        if not fields.get("predicted", True):
-            host.predicted = False
-            host.message = fields.get("message")
-        if event.kind in ("failed", "unreachable") and not host.failed:
-            # The first failure is the reason; cleaning up may well fail for the same cause.
-            host.failed = True
-            host.unreachable = _is_unreachable(event)
-            host.message = _why_failed(event, reached=host.reached)
-        if fields.get("reached"):
-            host.reached = True
+        host.note(event)
 
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:
         """Return the hosts in the order of the inventory; an unfinished run has failed for all.
 
         ``reason`` is what Ansible says about a run that it did not finish.
         """
-        unfinished = f"{_UNFINISHED}: {_with_cure(reason)}" if reason else _UNFINISHED
+        unfinished = f"{_UNFINISHED}: {with_cure(reason)}" if reason else _UNFINISHED
         return tuple(
             HostOutcome(
                 host=name,
@@ -244,46 +136,3 @@ class Tally:
             )
             for name, host in self._hosts.items()
         )
-
-
-def _is_unreachable(event: Event) -> bool:
-    """Whether a host could not be reached.
-
-    ansible-core since 2.19 says so too if the login works, and su there waits for a password.
-    """
-    words = event.fields.get("message") or ""
-    return event.kind == "unreachable" and _PROMPTING not in words
-
-
-def _why_failed(event: Event, *, reached: bool) -> str:
-    """Return why a host has failed; ``reached``: it has answered before."""
-    words = event.fields.get("message") or ""
-    if not _is_unreachable(event):
-        # hostprep's own messages there have their cure, and may quote anything.
-        return words if " -> " in words else _with_cure(words)
-    words = _with_cure(words).rstrip(" :")  # from ssh, with nothing after the colon
-    if reached:
-        return f"{_LOST} in the step `{event.task}`: {words}{_NEEDS_AGAIN}"
-    return f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
-
-
-def vault_cure(words: str) -> str | None:
-    """Return what to do if Ansible says that it cannot decrypt something, else None."""
-    return _cure_in(_VAULT_CURES, words)
-
-
-def _cure_in(cures: Iterable[tuple[re.Pattern[str], str]], words: str) -> str | None:
-    return next((cure for said, cure in cures if said.search(words)), None)
-
-
-def _with_cure(words: str) -> str:
-    """Return Ansible's message, with the remedy if one is known."""
-    if _WITHOUT_SSH in words and "No such file" in words:
-        return _NEEDS_SSH
-    if (cure := _cure_in(_CURES, words)) is not None:
-        return f"{words} -> {cure}"
-    if _WITHOUT_ROOM in words:
-        return f"{words} -> {_NEEDS_ROOM}"
-    if missing := _WITHOUT_SUDO.search(words):
-        return _NEEDS_SUDO.format(missing[1])
-    return words

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from hostprep.errors import UsageError
-from hostprep.fleet.events import vault_cure
+from hostprep.fleet.cures import vault_cure
 
 # What Ansible ignores in a folder, besides hidden files and what it is configured to ignore.
 _NOT_READ = frozenset({"host_vars", "group_vars", "vars_plugins"})

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
 from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
+from hostprep.host.block_device import Device, Transport
 from hostprep.system.run import Completed, run
 
 WANTED_FOR, PACKAGE = "read a disk's wear", "smartmontools"
 # Bits of smartctl's exit status (smartctl(8)): bad arguments, device not opened or asleep.
 _NOT_READ = 0b0000_0011
+_HAVE_SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,13 @@ class Health:
     media_errors: int | None
     temperature_celsius: int | None
     power_on_hours: int | None
+
+
+def disks_with_health(disks: Iterable[Device]) -> list[str]:
+    """Return the disks to ask for their SMART values, which only root can do."""
+    if os.geteuid() != 0:
+        return []
+    return [disk.name for disk in disks if disk.transport in _HAVE_SMART and not disk.virtual]
 
 
 def read_health(name: str, *, timeout_seconds: float) -> Health | None:

@@ -17,8 +17,8 @@ from hostprep.host.fscrypt import locked_out
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
 
-def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Return if ``path`` is a folder that can be listed; otherwise raise what is wrong with it.
+def check_listable(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Raise what is wrong with ``path`` unless it is a folder that can be listed.
 
     ``NoAnswer`` if it hangs, ``UsageError`` if it is missing or no folder, ``HostprepError`` if it
     may not be read, or is encrypted and locked.

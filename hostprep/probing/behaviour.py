@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hostprep.host.block import StorageClass
 from hostprep.probing.judgement import Behaviour, Reason
@@ -25,18 +26,24 @@ _EXPLAINED_AT_LEAST = 0.25
 _NOT_THE_STORAGE = frozenset({"holes", "in_memory", "not_delivered", SPED_UP})
 
 
-def what_it_is(
-    measured: Measured, invalid: Sequence[Reason]
-) -> tuple[Behaviour, tuple[StorageClass, bool, str]]:
-    """Return how the storage answered, its class, whether kernel and measurement agree, and why.
+class Classified(NamedTuple):
+    """The class of a storage, whether kernel and measurement agree on it, and the reason."""
+
+    storage_class: StorageClass
+    agrees: bool
+    reason: str
+
+
+def what_it_is(measured: Measured, invalid: Sequence[Reason]) -> tuple[Behaviour, Classified]:
+    """Return how the storage answered, and its class.
 
     If random reads are ``invalid`` because something else answered them, only the kernel tells.
     """
     behaviour = behave(measured)
     if behaviour is Behaviour.MEMORY or not _answered_by_another(invalid):
-        return behaviour, _class(measured, behaviour)
+        return behaviour, _classify(measured, behaviour)
     storage = measured.storage
-    return Behaviour.UNCLEAR, (storage.storage_class, True, storage.reason)
+    return Behaviour.UNCLEAR, Classified(storage.storage_class, True, storage.reason)
 
 
 def _answered_by_another(invalid: Sequence[Reason]) -> bool:
@@ -89,20 +96,19 @@ def _readers_gain(measured: Measured) -> bool:
     return gain > max(_ARM_GAIN_AT_MOST, _LATENCY_GAIN_A_READER_AT_LEAST * several.readers)
 
 
-def _class(measured: Measured, behaviour: Behaviour) -> tuple[StorageClass, bool, str]:
-    """Return the class, whether kernel and measurement agree, and the sentence about it."""
+def _classify(measured: Measured, behaviour: Behaviour) -> Classified:
     storage = measured.storage
     word = storage.storage_class
     single = measured.run("randread", 1)
     if single is None:
-        return word, True, storage.reason
+        return Classified(word, True, storage.reason)
     shown = f"{single.iops:,.0f} random reads a second, one at a time"
     rotates = any(disk.rotational_says_kernel for disk in storage.disks)
     if behaviour is Behaviour.ARM and word is not StorageClass.ARM:
         said = f"{storage.reason}; measured: {shown}, as of a hard disk, or storage behind a limit"
         if word in (StorageClass.VIRTUAL, StorageClass.UNKNOWN) and storage.devices:
-            return StorageClass.ARM, False, said
-        return word, word not in (StorageClass.NVME, StorageClass.SATA_FLASH), said
+            return Classified(StorageClass.ARM, False, said)
+        return Classified(word, word not in (StorageClass.NVME, StorageClass.SATA_FLASH), said)
     if behaviour is Behaviour.UNCLEAR and _held_up(single) and word is not StorageClass.ARM:
         assert single.latency is not None
         said = (
@@ -110,8 +116,8 @@ def _class(measured: Measured, behaviour: Behaviour) -> tuple[StorageClass, bool
             f" {1000 * single.latency.p50:.2g} ms: a limit or other programs held up the rest, or"
             " a cache answered some"
         )
-        return word, True, said
+        return Classified(word, True, said)
     if behaviour is Behaviour.FLASH and rotates:
         said = f"{storage.reason}; measured: {shown}, which no rotating disk can do"
-        return word, False, said
-    return word, True, storage.reason
+        return Classified(word, False, said)
+    return Classified(word, True, storage.reason)

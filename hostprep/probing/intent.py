@@ -7,9 +7,10 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage
+from hostprep.host.block_health import disks_with_health
 from hostprep.probing.layout import SMALLEST_BYTES
 from hostprep.probing.model import DEPTHS, Settings, Target
-from hostprep.probing.phases import MADE_SHARE, disks_with_health, room
+from hostprep.probing.phases import MADE_SHARE, room
 from hostprep.probing.small_files import FEWEST_FILES, MADE_FILES, MEMORY_FOLDER, STAGED_BYTES
 from hostprep.system.own_directory import PROBE_PREFIX
 from hostprep.units import format_bytes, format_count, format_seconds
@@ -59,7 +60,7 @@ def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...
     )
     steps += [
         Intent(f"/dev/{name}", "ask it for its SMART values", "its wear")
-        for name in disks_with_health(to.storage)
+        for name in disks_with_health(to.storage.disks)
     ]
     steps.append(Intent(str(results), "keep the result, some kilobytes", "for --compare later"))
     steps.append(

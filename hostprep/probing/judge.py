@@ -15,7 +15,7 @@ from hostprep.units import format_count
 def judge(measured: Measured, need: Need | None) -> Judgement:
     """Draw the conclusions from a measurement."""
     invalid = contradictions(measured)
-    behaviour, (storage_class, agrees, reason) = what_it_is(measured, invalid)
+    behaviour, found = what_it_is(measured, invalid)
     epoch, epoch_note = _epoch(measured)
     ratio = None
     if measured.small is not None and measured.sequential is not None:
@@ -37,10 +37,10 @@ def judge(measured: Measured, need: Need | None) -> Judgement:
     if verdict is Verdict.FAIL and need and judged:
         ways_out = remedies(measured, behaviour, need, judged)
     return Judgement(
-        storage_class=storage_class,
+        storage_class=found.storage_class,
         behaviour=behaviour,
-        agrees=agrees,
-        class_reason=reason,
+        agrees=found.agrees,
+        class_reason=found.reason,
         ratio=ratio,
         epoch=epoch,
         epoch_note=epoch_note,

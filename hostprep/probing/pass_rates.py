@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, sqrt
+from typing import NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.probing.model import Latency
@@ -48,14 +49,21 @@ class Pass:
     fault: str | None = None
 
 
+class Cut(NamedTuple):
+    """A file for which time did not suffice: until when, how many bytes, which share of it."""
+
+    end: float
+    size: int
+    share: float
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """What one reader did with its share of the names; a file has the same place in four lists.
 
     ``ends`` are counted from the common beginning, without time that is not reading; ``indices``
-    are places in the share. The first ``first`` of them were read for the first time. ``cut`` is a
-    file for which time did not suffice: when, how many bytes, which share of it. ``through``: it
-    reached the end of its names before the time was over, and read none again.
+    are places in the share. The first ``first`` of them were read for the first time. ``through``:
+    it reached the end of its names before the time was over, and read none again.
     """
 
     seconds: array[float]
@@ -63,7 +71,7 @@ class Told:
     sizes: array[int]
     indices: array[int]
     first: int
-    cut: tuple[float, int, float] | None
+    cut: Cut | None
     through: bool
     unreadable: int
     empty: int
@@ -88,9 +96,9 @@ def together(shares: list[Sequence[str]], results: list[Told]) -> Pass:
         whole = bisect_right(one.ends[: one.first], alone_from)
         read, took = sum(one.sizes[:whole]), one.ends[whole - 1] if whole else 0.0
         count = float(whole)
-        if one.cut and one.cut[0] <= alone_from:
-            took, size, share_read = one.cut
-            count, read, cut_bytes = count + share_read, read + size, cut_bytes + size
+        if one.cut and one.cut.end <= alone_from:
+            took, count, read = one.cut.end, count + one.cut.share, read + one.cut.size
+            cut_bytes += one.cut.size
         if took:
             files_per_s += count / took
             bytes_per_s += read / took

@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.block_device import Transport
-from hostprep.host.block_health import Health, read_health
+from hostprep.host.block_health import Health, disks_with_health, read_health
 from hostprep.host.block_link import PcieLink, nvme_link
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import read_mounts
@@ -61,7 +62,22 @@ _FIXED_SECONDS = _FIO_SECONDS + 0.6
 _ELASTIC = _ONE + _SEVERAL + _WARM_STEPS * _WARM + _LAYOUT
 _LEAST_HEALTH_SECONDS, _MOST_HEALTH_SECONDS = 0.5, 5.0
 _ASKED_FILES = 64  # of the data set: whether they are compressed, whether they can be read
-_SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
+
+
+class _Small(NamedTuple):
+    """What reading small files gave, or why nothing; and why the data set's could not be read."""
+
+    files: SmallFiles | None
+    note: str | None = None
+    dataset_note: str | None = None
+
+
+class _Large(NamedTuple):
+    """A file for fio; ``source`` is ``made`` or ``existing``, ``note`` says why none was made."""
+
+    file: Layout | None
+    source: str | None
+    note: str | None
 
 
 class Phases:
@@ -93,14 +109,15 @@ class Phases:
                 folder = stack.enter_context(own_folder(Path(self.path)))
             except OSError as error:
                 note = no_folder(error)
-            small, small_note, dataset_note = self.measure_small(found, folder, note)
-            file, source, note = self.find_large(found, folder, note)
+            small = self.measure_small(found, folder, note)
+            large = self.find_large(found, folder, note)
+            file = large.file
             if file is not None:
                 stack.callback(os.close, file.fd)
             direct = file is not None and reads_directly(file.opened)
             file_share = self.stays_in_memory(file.opened) if file else None
             read = self.read_file(file, direct) if file else Read((), None, ())
-        here = [file.path] if file is not None and source == "existing" else []
+        here = [file.path] if file is not None and large.source == "existing" else []
         here += found.sample[:_ASKED_FILES]
         # Checked only if disks count what they deliver: it matters only in comparison with that.
         compressed = bool(self.disks) and kept_compressed(
@@ -115,34 +132,31 @@ class Phases:
             settings=self.settings,
             fio_version=self.fio_version,
             direct=direct,
-            file_source=source,
+            file_source=large.source,
             file_bytes=file.size_bytes if file else 0,
-            file_note=note,
+            file_note=large.note,
             folder_note=None if folder is None else folder.note(),
             layout_holes=file is not None and file.holes,
             file_cached_share=file_share,
             fio=read.runs,
             fio_note=read.note,
             fio_fewer=read.fewer,
-            small=small,
-            small_note=small_note,
+            small=small.files,
+            small_note=small.note,
             dataset=dataset,
-            dataset_note=dataset_note,
+            dataset_note=small.dataset_note,
             compressed=compressed,
             memory_bytes=read_headroom().cache_bytes,
             link=self.link,
-            health=health_of(self.storage, self.clock),
+            health=_health_of(self.storage, self.clock),
             seconds=self.clock.passed(),
             read_limits=limits_of(self.storage),
         )
 
-    def measure_small(
-        self, found: Found, folder: OwnFolder | None, note: str | None
-    ) -> tuple[SmallFiles | None, str | None, str | None]:
+    def measure_small(self, found: Found, folder: OwnFolder | None, note: str | None) -> _Small:
         """Read the data set's small files or, if it has few that can be read, some that are made.
 
-        Return the result, or why there is none, and why the data set's could not be read. ``note``
-        says why there is no ``folder`` to make some in.
+        ``note`` says why there is no ``folder`` to make some in.
         """
         has_data = found.files >= small_files.FEWEST_FILES
         small, dataset_note = None, None
@@ -151,33 +165,31 @@ class Phases:
             small = self.read_small(found.sample, "dataset")
             why = "the files here are too large to finish many of them"
             if not _too_few(small):
-                return small, None, None
+                return _Small(small)
             dataset_note = refusal(found.sample[:_ASKED_FILES], self.clock.part(_EVICT))
         shards = small is not None and small.mean_bytes >= LARGE_BYTES
         if folder is not None:
             made, made_note = self.make_and_read_small(folder)
             # Few of either: then the storage is slow, and not the files too large.
             if small is None or shards or not _too_few(made):
-                return made, made_note, dataset_note
-            return small, None, dataset_note
+                return _Small(made, made_note, dataset_note)
+            return _Small(small, None, dataset_note)
         if dataset_note:
             why = "the files here cannot be read"
         # For a few shards sequential reads say more.
-        return None if shards else small, f"{why}, and {note}", dataset_note
+        return _Small(None if shards else small, f"{why}, and {note}", dataset_note)
 
-    def find_large(
-        self, found: Found, folder: OwnFolder | None, note: str | None
-    ) -> tuple[Layout | None, str | None, str | None]:
-        """Return a file for fio, made here or existing, which of both, and why none was made."""
+    def find_large(self, found: Found, folder: OwnFolder | None, note: str | None) -> _Large:
+        """Return a file for fio, made here or existing."""
         if folder is not None:
             file, note = self.lay_out(folder)
             if file is not None:
-                return file, "made", note
+                return _Large(file, "made", note)
         file = self.existing(found)
         if file is None:
             note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
-            return None, None, note
-        return file, "existing", note
+            return _Large(None, None, note)
+        return _Large(file, "existing", note)
 
     def count_on(self, found: Found) -> Found:
         """Count again with the time that is left, if it did not suffice at first."""
@@ -330,18 +342,11 @@ def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:
     return int(allowed * share)
 
 
-def health_of(storage: PathStorage, clock: Clock) -> tuple[tuple[str, Health], ...]:
+def _health_of(storage: PathStorage, clock: Clock) -> tuple[tuple[str, Health], ...]:
     """Return the SMART data of the disks that let it be read, in the time that is left."""
     read = []
-    for name in disks_with_health(storage):
+    for name in disks_with_health(storage.disks):
         seconds = min(_MOST_HEALTH_SECONDS, max(_LEAST_HEALTH_SECONDS, clock.left()))
         if (health := read_health(name, timeout_seconds=seconds)) is not None:
             read.append((name, health))
     return tuple(read)
-
-
-def disks_with_health(storage: PathStorage) -> list[str]:
-    """Return the disks to ask for their SMART values, which only root can do."""
-    if os.geteuid() != 0:
-        return []
-    return [disk.name for disk in storage.disks if disk.transport in _SMART and not disk.virtual]

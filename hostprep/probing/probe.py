@@ -14,7 +14,7 @@ from hostprep.errors import SERVER_GONE, HostprepError, Inconclusive, UsageError
 from hostprep.host.answering import NoAnswer
 from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
-from hostprep.probing.alive import look
+from hostprep.probing.alive import check_listable
 from hostprep.probing.folder import remove_left
 from hostprep.probing.model import Measured, Settings, Target
 from hostprep.probing.observer import Observer
@@ -45,7 +45,7 @@ def target(path: str, seconds: float | None = None) -> Target:
     """
     absolute = os.path.abspath(path)
     began = time.monotonic()
-    look(absolute)
+    check_listable(absolute)
     patience = fio.LOADING_SECONDS
     if seconds is not None and math.isfinite(seconds):
         patience = min(patience, max(seconds, LEAST_SECONDS) - LEAST_SECONDS / 2)

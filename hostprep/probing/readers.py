@@ -19,7 +19,7 @@ from multiprocessing.connection import wait as wait_for
 
 from hostprep.errors import HostprepError
 from hostprep.probing.model import SLOWEST_BYTES_PER_S
-from hostprep.probing.pass_rates import Pass, Told, lasting, together
+from hostprep.probing.pass_rates import Cut, Pass, Told, lasting, together
 from hostprep.system import page_cache
 from hostprep.system.bounded import leave
 from hostprep.system.descriptors import closing_fd
@@ -121,53 +121,68 @@ def _read(
 
     These are times of the monotonic clock.
     """
-    seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
-    unreadable = empty = 0
-    fault: str | None = None
-    aside = 0.0  # time that is not reading
-    cut: tuple[float, int, float] | None = None
-    first: int | None = None  # how many were read when all had been
-    through = True
-    buffer = memoryview(bytearray(BUFFER_BYTES))
+    reader = _Reader(at, begin, end)
     time.sleep(max(0.0, begin - time.monotonic()))
-    for index in itertools.count():
+    through = all(reader.read(index, name) for index, name in enumerate(names))
+    first, cut = len(reader.ends), reader.cut
+    unreadable, empty = reader.unreadable, reader.empty
+    again = itertools.cycle(enumerate(names)) if through and first else ()
+    for index, name in again:
+        if time.monotonic() >= again_until:
+            break
+        through = False
+        if not reader.read_again(index, name):
+            break
+    return Told(
+        reader.seconds, reader.ends, reader.sizes, reader.indices, first, cut, through,
+        unreadable, empty, reader.fault,
+    )  # fmt: skip
+
+
+class _Reader:
+    """Reads files one by one, and notes when each was read and what could not be."""
+
+    def __init__(self, at: int | None, begin: float, end: float) -> None:
+        self._at, self._begin, self._end = at, begin, end
+        self._aside = 0.0  # time since the beginning that is not reading
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self.seconds, self.ends = array("d"), array("d")
+        self.sizes, self.indices = array("q"), array("L")
+        self.unreadable = self.empty = 0
+        self.cut: Cut | None = None
+        self.fault: str | None = None
+
+    def read(self, index: int, name: str) -> bool:
+        """Read a file, unless time is over; return whether time sufficed."""
         started = time.monotonic()
-        if index == len(names):
-            first = len(ends)
-        if first is not None:
-            if not first or started >= again_until:
-                break
-            through = False
-        name = names[index % len(names)]
-        if first is not None:
-            page_cache.evict(name, written_out=True, at=at)
-            aside -= started
-            started = time.monotonic()
-            aside += started
-        if started >= end:
-            through = False
-            break
+        if started >= self._end:
+            return False
         try:
-            size, whole = _read_whole(name, at, buffer, end)
+            size, whole = _read_whole(name, self._at, self._buffer, self._end)
         except OSError as error:
-            unreadable += first is None
-            fault = error.strerror if error.errno in _FAULTS else fault
-            continue
+            self.unreadable += 1
+            self.fault = error.strerror if error.errno in _FAULTS else self.fault
+            return True
         now = time.monotonic()
+        ended = now - self._begin - self._aside
         if size < whole:
-            through = False
-            if first is None:
-                cut = now - begin - aside, size, size / whole
-            break
+            self.cut = Cut(ended, size, size / whole)
+            return False
         if not size:
-            empty += first is None
-            continue
-        seconds.append(now - started)
-        ends.append(now - begin - aside)
-        sizes.append(size)
-        indices.append(index)
-    first = len(ends) if first is None else first
-    return Told(seconds, ends, sizes, indices, first, cut, through, unreadable, empty, fault)
+            self.empty += 1
+            return True
+        self.seconds.append(now - started)
+        self.ends.append(ended)
+        self.sizes.append(size)
+        self.indices.append(index)
+        return True
+
+    def read_again(self, index: int, name: str) -> bool:
+        """Evict a file from memory, and read it as ``read`` does."""
+        began = time.monotonic()
+        page_cache.evict(name, written_out=True, at=self._at)
+        self._aside += time.monotonic() - began
+        return self.read(index, name)
 
 
 def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:

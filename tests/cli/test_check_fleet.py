@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hostprep.cli.check_fleet import check_fleet
-from hostprep.cli.fleet_words import Words
+from hostprep.cli.fleet_progress import FleetProgress
 from hostprep.fleet import FleetRun, HostOutcome
 from hostprep.fleet.events import Event
 from tests.cli.test_check import ENOUGH, TOO_MUCH, Done, hostprep
@@ -102,10 +102,10 @@ def test_a_variable_that_is_misspelt_is_told_of_its_host_alone(inventory: Path) 
 def test_who_does_not_answer_is_named_while_others_wait(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answer(*_: Any, observer: Words, **__: Any) -> FleetRun:
+    def answer(*_: Any, observer: FleetProgress, **__: Any) -> FleetRun:
         observer.event(Event("start", 0.0, "stuck", "Check"))
         now = time.monotonic() + 60
-        monkeypatch.setattr("hostprep.cli.fleet_words.time.monotonic", lambda: now)
+        monkeypatch.setattr("hostprep.cli.fleet_progress.time.monotonic", lambda: now)
         observer.waiting()
         return FleetRun((HostOutcome("stuck"),), 1.0)
 

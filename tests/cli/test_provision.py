@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import hostprep.fleet.playbook
-from hostprep.cli.fleet_words import Words
+from hostprep.cli.fleet_progress import FleetProgress
 from hostprep.cli.main import run
-from hostprep.cli.provision import _Words
+from hostprep.cli.provision import _ProvisionProgress
 from hostprep.cli.provision_text import run_fields, show_run
 from hostprep.fleet.events import Event
 from hostprep.fleet.last_run import failed_hosts, remember
@@ -295,19 +295,19 @@ def test_who_takes_long_is_said_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("hostprep.cli.fleet_words.time.monotonic", lambda: now)
-    words = Words()
+    monkeypatch.setattr("hostprep.cli.fleet_progress.time.monotonic", lambda: now)
+    progress = FleetProgress()
     for host in ("a", "b"):
-        words.event(Event("start", 0.0, host, "Converge"))
-    words.waiting()
+        progress.event(Event("start", 0.0, host, "Converge"))
+    progress.waiting()
     now = 107.0
-    words.event(Event("ok", 0.0, "b", "Converge", {"changed": False}))
-    words.waiting()
-    words.waiting()
+    progress.event(Event("ok", 0.0, "b", "Converge", {"changed": False}))
+    progress.waiting()
+    progress.waiting()
     assert capsys.readouterr().err == "Converge: at work for up to 7.0 s: a\n"
     for _ in range(7200):
         now += 1.0
-        words.waiting()
+        progress.waiting()
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "Converge: at work for up to 12.0 s: a"
     assert said[-2:] == [f"Converge: at work for up to 1 h {left} min: a" for left in (58, 59)]
@@ -318,7 +318,7 @@ def test_what_ansible_says_in_several_lines_is_shown_in_several(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     message = "pip failed\n\nno such wheel\x1b[2J\n"
-    Words().event(Event("failed", 0.0, "a", "Install", {"message": message}))
+    FleetProgress().event(Event("failed", 0.0, "a", "Install", {"message": message}))
     assert capsys.readouterr().err == "a: Install: pip failed\n  no such wheel\\x1b[2J\n"
 
 
@@ -326,7 +326,9 @@ def test_what_ansible_says_in_several_lines_is_shown_in_several(
 def test_a_prediction_does_not_say_that_anything_was_changed(
     capsys: pytest.CaptureFixture[str], check: bool, said: str
 ) -> None:
-    _Words(check=check).event(Event("ok", 0.0, "a", "Write the spec", {"changed": True}))
+    _ProvisionProgress(check=check).event(
+        Event("ok", 0.0, "a", "Write the spec", {"changed": True})
+    )
     assert capsys.readouterr().err == f"a: Write the spec: {said}\n"
 
 

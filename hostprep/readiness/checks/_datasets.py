@@ -70,6 +70,14 @@ class JudgedDataset:
         """Whether it is published at its target."""
         return self.state in ("staged", "partial")
 
+    def finding(
+        self, status: Status, message: str, state: str, wanted: str, remedy: Remedy | None
+    ) -> Finding:
+        """Return a finding about it; ``state`` is what was found, ``wanted`` what should be."""
+        by = "the spec" if self.in_spec else "hostprep's record of it"
+        measured = Measured(state, state)
+        return Finding(status, self.subject, message, measured, wanted, by, remedy=remedy)
+
     def staging(self, hint: str | None = None, option: str | None = None) -> Remedy:
         """Return how to stage it, provided that its source has something to stage."""
         if self.in_the_way is not None:

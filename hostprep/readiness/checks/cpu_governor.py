@@ -20,6 +20,8 @@ _SLOW = frozenset({"powersave", "conservative", "userspace"})
 _SAVING = frozenset({"power", "balance_power"})
 # Of the processor's highest frequency; nobody would notice the difference that is left.
 _LEAST_SHARE = 0.9
+_WANTED = "performance, or one that scales with the load"
+_FROM = "the kernel's admin-guide/pm/cpufreq; Meta's GCM looks at the governor too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,45 +79,49 @@ def judge(facts: Facts) -> Iterator[Finding]:
     slow = [each for each in facts.policies if _is_slow(each)]
     capped = [each for each in facts.policies if _is_capped(each)]
     governors = Counter(each.governor for each in facts.policies)
-    shown = "governor " + ", ".join(
-        f"{name} on {count}" for name, count in sorted(governors.items())
-    )
-    status, remedy = Status.PASS, None
-    noun = "processor" if len(facts.policies) == 1 else "processors"
-    message = f"the clock rises with the load ({shown} {noun})."
-    measured = Measured(shown, shown.removeprefix("governor "))
-    wanted = "performance, or one that scales with the load"
-    wanted_by = "the kernel's admin-guide/pm/cpufreq; Meta's GCM looks at the governor too"
+    shown = ", ".join(f"{name} on {count}" for name, count in sorted(governors.items()))
+    measured = Measured(f"governor {shown}", shown)
+    remedy = _remedy(facts, slow=bool(slow), capped=bool(capped))
     if slow:
-        status = Status.WARN
         how = slow[0].governor
         if slow[0].driver in _SELF_SCALING:
             how += f", preference {slow[0].preference}"
         count = format_count(len(slow), "processor")
         message = f"the governor ({how}) keeps {count} slow under load."
+        yield Finding(Status.WARN, "clock", message, measured, _WANTED, _FROM, remedy=remedy)
     elif capped:
-        status = Status.WARN
-        low, high = capped[0].allowed_khz or 0, capped[0].highest_khz or 0
-        count = format_count(len(capped), "processor")
-        are = "is" if len(capped) == 1 else "are"
-        message = (
-            f"{count} {are} limited to {low / 1e6:.2f} GHz, of {high / 1e6:.2f} GHz that the"
-            " hardware can do."
-        )
-        measured = Measured(f"at most {low / 1e6:.2f} GHz", low * 1000, "Hz", "higher")
-        wanted = f"at least {_LEAST_SHARE:.0%} of {high / 1e6:.2f} GHz"
-        wanted_by = "hostprep; the kernel's scaling_max_freq and cpuinfo_max_freq"
-    if status is Status.WARN:
-        # If there are two kinds of processors, the kernel lowers it to what each of them supports.
-        highest = max((each.highest_khz or 0 for each in facts.policies), default=0)
-        remedy = Remedy(
-            (
-                *((_SET.format("performance", "scaling_governor"),) if slow else ()),
-                *((_SET.format(highest, "scaling_max_freq"),) if capped else ()),
-            ),
-            "until the next boot; see whether tuned, power-profiles-daemon or tlp sets it",
-        )
-    yield Finding(status, "clock", message, measured, wanted, wanted_by, remedy=remedy)
+        yield _judge_capped(capped, remedy)
+    else:
+        noun = "processor" if len(facts.policies) == 1 else "processors"
+        message = f"the clock rises with the load (governor {shown} {noun})."
+        yield Finding(Status.PASS, "clock", message, measured, _WANTED, _FROM)
+
+
+def _judge_capped(capped: list[Policy], remedy: Remedy) -> Finding:
+    low, high = capped[0].allowed_khz or 0, capped[0].highest_khz or 0
+    are = "is" if len(capped) == 1 else "are"
+    return Finding(
+        Status.WARN,
+        "clock",
+        f"{format_count(len(capped), 'processor')} {are} limited to {low / 1e6:.2f} GHz, of"
+        f" {high / 1e6:.2f} GHz that the hardware can do.",
+        Measured(f"at most {low / 1e6:.2f} GHz", low * 1000, "Hz", "higher"),
+        f"at least {_LEAST_SHARE:.0%} of {high / 1e6:.2f} GHz",
+        "hostprep; the kernel's scaling_max_freq and cpuinfo_max_freq",
+        remedy=remedy,
+    )
+
+
+def _remedy(facts: Facts, *, slow: bool, capped: bool) -> Remedy:
+    # If there are two kinds of processors, the kernel lowers it to what each of them supports.
+    highest = max(each.highest_khz or 0 for each in facts.policies)
+    return Remedy(
+        (
+            *((_SET.format("performance", "scaling_governor"),) if slow else ()),
+            *((_SET.format(highest, "scaling_max_freq"),) if capped else ()),
+        ),
+        "until the next boot; see whether tuned, power-profiles-daemon or tlp sets it",
+    )
 
 
 def _is_slow(policy: Policy) -> bool:

@@ -24,7 +24,6 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     Check,
     Finding,
-    Measured,
     Remedy,
     Severity,
     Status,
@@ -82,57 +81,55 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(dataset: JudgedDataset, coming: bool, taken: bool) -> Finding:
     name, target = dataset.name, dataset.target
-    remedy: Remedy | None = dataset.staging()
     if dataset.lost_volume is not None:
         message = f"the volume of {name}, {dataset.lost_volume}, is not there (HP001)."
         return Finding(Status.SKIP, dataset.subject, message)
-    if dataset.state == "staged":
+    if dataset.is_there:
         assert dataset.record is not None
-        status, remedy = Status.PASS, None
-        size = format_bytes(dataset.record.bytes)
-        message = f"{target} is there: {format_count(dataset.record.files, 'file')}, {size}."
-        if not dataset.record.files:
-            status, remedy = Status.FAIL, _filled(dataset)
-            message = (
-                f"{target} is there, and holds no files: nor did its source when it was staged."
-            )
-    elif dataset.state == "partial":
-        assert dataset.record is not None
-        status = Status.WARN
-        message = f"{target} was published without {_lacking(dataset.record)}."
-        if any(item.blocked for item in dataset.record.skipped):
-            remedy = dataset.staging(f"first {cure_of(dataset.record.skipped)}")
-    elif dataset.state == "copying" or coming:
-        status = Status.FAIL
+        return _judge_copy(dataset, dataset.record)
+    if dataset.state == "copying" or coming:
         message = f"{name} is being staged to {target}, and is not there yet."
-        remedy = Remedy((f"hostprep wait {quote(name)}",))
-    elif dataset.state == "interrupted":
-        status = Status.FAIL
-        message = f"the staging of {name} was interrupted: {target} is incomplete."
+        return _finding(dataset, Status.FAIL, message, Remedy((f"hostprep wait {quote(name)}",)))
+    if dataset.state == "interrupted":
         if dataset.record is not None and dataset.record.phase == "removing":
             message = f"{target} is incomplete: {dataset.reason}."
-            remedy = _after_removal(dataset, dataset.record)
-    elif dataset.state == "unreachable":
-        status, (message, remedy) = Status.UNKNOWN, _unreachable(dataset)
-    elif taken:
-        status = Status.FAIL
+            return _finding(dataset, Status.FAIL, message, _after_removal(dataset, dataset.record))
+        message = f"the staging of {name} was interrupted: {target} is incomplete."
+        return _finding(dataset, Status.FAIL, message, dataset.staging())
+    if dataset.state == "unreachable":
+        return _finding(dataset, Status.UNKNOWN, *_unreachable(dataset))
+    if taken:
         message = (
             f"according to its records here, hostprep did not stage what lies at {target}, and"
             " nobody can tell whether it is complete."
         )
         remedy = making_way(dataset, "`hostprep stage` leaves alone what it did not make")
-    else:
-        status = Status.FAIL if dataset.in_spec else Status.WARN
-        message = f"{target} is not there: {dataset.reason}."
-    return Finding(
-        status,
-        dataset.subject,
-        message,
-        Measured(dataset.state, dataset.state),
-        "staged, and not empty",
-        "the spec" if dataset.in_spec else "hostprep's record of it",
-        remedy=remedy,
-    )
+        return _finding(dataset, Status.FAIL, message, remedy)
+    status = Status.FAIL if dataset.in_spec else Status.WARN
+    message = f"{target} is not there: {dataset.reason}."
+    return _finding(dataset, status, message, dataset.staging())
+
+
+def _judge_copy(dataset: JudgedDataset, record: Record) -> Finding:
+    """Judge a data set that is published, maybe in part."""
+    target = dataset.target
+    if dataset.state == "partial":
+        blocked = any(item.blocked for item in record.skipped)
+        remedy = dataset.staging(f"first {cure_of(record.skipped)}" if blocked else None)
+        message = f"{target} was published without {_lacking(record)}."
+        return _finding(dataset, Status.WARN, message, remedy)
+    if not record.files:
+        message = f"{target} is there, and holds no files: nor did its source when it was staged."
+        return _finding(dataset, Status.FAIL, message, _filled(dataset))
+    size = format_bytes(record.bytes)
+    message = f"{target} is there: {format_count(record.files, 'file')}, {size}."
+    return _finding(dataset, Status.PASS, message, None)
+
+
+def _finding(
+    dataset: JudgedDataset, status: Status, message: str, remedy: Remedy | None
+) -> Finding:
+    return dataset.finding(status, message, dataset.state, "staged, and not empty", remedy)
 
 
 def _unreachable(dataset: JudgedDataset) -> tuple[str, Remedy]:

@@ -91,11 +91,11 @@ def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
 
 
 def _one_that_answers(dataset: DatasetSpec) -> str | None:
-    from hostprep.probing.alive import look as see
+    from hostprep.probing.alive import check_listable
 
     for path in (dataset.target, dataset.source):
         try:
-            see(path)
+            check_listable(path)
         except HostprepError:
             continue
         return path

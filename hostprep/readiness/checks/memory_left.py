@@ -43,42 +43,28 @@ def judge(facts: Facts) -> Iterator[Finding]:
     available = room.available_bytes
     left = available - promised
     status = Status.FAIL if left < 0 else Status.WARN if left < least else Status.PASS
-    unlimited = ", ".join(facts.unlimited)
-    volumes = ""
+    message = f"{format_bytes(available)} are available according to {room.available_from}"
     if promised:
-        volumes = f", and the volumes may still take {format_bytes(promised)}"
-    message = f"{format_bytes(available)} are available according to {room.available_from}{volumes}"
+        message += f", and the volumes may still take {format_bytes(promised)}"
     if room.limits_hidden:
         message += ", or less: /sys/fs/cgroup does not show the control group of this process"
+    unlimited = ", ".join(facts.unlimited)
     if unlimited:
         message += f"; {unlimited} has no size limit, and may take all of it"
     remedy = None
-    if unlimited and status is Status.PASS:
+    if status is not Status.PASS:
+        over = "the kernel will then kill processes"
+        if room.available_from == COMMIT_LIMIT:
+            over = "the kernel will then give programs no more memory"
+        message += f": {over if left < 0 else 'little is left for a training run'}"
+        remedy = _making_room(room, promised)
+    elif unlimited:
         status = Status.WARN
         remedy = Remedy(
             ("hostprep status",),
             f"unstage what is in {unlimited}, `hostprep unmount` it, then `hostprep apply`: the"
             " kernel sets a limit only when a volume is mounted",
         )
-    elif status is not Status.PASS:
-        over = "the kernel will then kill processes"
-        if room.available_from == COMMIT_LIMIT:
-            over = "the kernel will then give programs no more memory"
-        so = over if left < 0 else "little is left for a training run"
-        message += f": {so}"
-        commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
-        hint = "end what takes it"
-        if promised:
-            commands = ("hostprep status", *commands)
-            hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
-        if "cgroup" in room.available_from:
-            hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=,"
-            hint += " Slurm's --mem, limits.memory of a pod)"
-        elif room.available_from == COMMIT_LIMIT:
-            hint += "; or raise the limit (sysctl vm.overcommit_ratio, or more swap)"
-        elif "node" in room.available_from:
-            hint += "; or give the process the other nodes too (numactl --membind, cpuset.mems)"
-        remedy = Remedy(commands, hint)
     yield Finding(
         status,
         "memory",
@@ -89,6 +75,23 @@ def judge(facts: Facts) -> Iterator[Finding]:
         least,
         remedy,
     )
+
+
+def _making_room(room: Headroom, promised: int) -> Remedy:
+    """Return the remedy if too little memory is left of ``room``."""
+    commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
+    hint = "end what takes it"
+    if promised:
+        commands = ("hostprep status", *commands)
+        hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
+    if "cgroup" in room.available_from:
+        hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=,"
+        hint += " Slurm's --mem, limits.memory of a pod)"
+    elif room.available_from == COMMIT_LIMIT:
+        hint += "; or raise the limit (sysctl vm.overcommit_ratio, or more swap)"
+    elif "node" in room.available_from:
+        hint += "; or give the process the other nodes too (numactl --membind, cpuset.mems)"
+    return Remedy(commands, hint)
 
 
 def _tighter(facts: Facts) -> tuple[Headroom, int]:

@@ -22,7 +22,6 @@ from hostprep.readiness.model import (
     Check,
     Finding,
     Level,
-    Measured,
     Remedy,
     Severity,
     Status,
@@ -86,59 +85,62 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(found: Source) -> Finding:
     dataset, path, origin = found.dataset, found.dataset.source, found.dataset.origin
+    if origin.state == "fine":
+        return _finding(found, Status.PASS, f"{path} answers.", None)
     # A staged data set can be trained on without its source; it just cannot be updated.
     status = Status.WARN if dataset.is_there else Status.FAIL
     so = "its copy is there" if dataset.is_there else "it cannot be staged"
     if dataset.state == "unreachable":
         status, so = Status.UNKNOWN, "nobody can tell whether its copy is there (HP010 says why)"
+    if origin.state == "hangs":
+        return _judge_hanging(found, status, so)
+    if origin.state == "denied":
+        return _judge_denied(found, so)
+    message = f"{path}: {origin.why}; {so}."
+    if origin.state == "failing":
+        return _finding(found, status, message, _let_go(found))
+    if origin.state == "locked":
+        return _finding(found, status, message, Remedy((), origin.cure))
+    if origin.state == "empty":
+        if dataset.record is not None and dataset.record.files:
+            message = f"{path} is empty, and {dataset.name} was not; {so}."
+        else:
+            so = "nor does what was staged from it" if dataset.is_there else so
+            message = f"{path} answers, and holds nothing; {so}."
     hint = f"bring {path} back: is its disk or share mounted?"
     if found.feeder is not None:
         hint = f"it is part of the copy of {found.feeder}: stage that first (HP010 says how)"
-    remedy: Remedy | None = Remedy((), hint)
-    if origin.state == "fine":
-        status, remedy = Status.PASS, None
-        message = f"{path} answers."
-    elif origin.state == "hangs" and not found.waited_long:
-        message = f"{_lower(origin.why)}; {so}."
-        remedy = Remedy(
-            ("hostprep check --full --only HP014",),
-            "a share that was idle, or is busy, may just be slow: this command waits for ten"
-            " seconds and, if the share really hangs, says how to detach it",
-        )
-    elif origin.state == "hangs":
-        status = Status.FAIL
-        message = f"{_lower(origin.why)}; processes that touch it hang."
-        remedy = _let_go(found)
-    elif origin.state == "denied" and dataset.is_there:
-        status, remedy = Status.SKIP, None
-        message = (
-            f"{path} may not be read by {_who(found)}, so it was not looked at; {so}. To look at"
-            f" it, run `hostprep check --only HP014` {_who_may(found)}."
-        )
-    elif origin.state == "denied":
-        status = Status.UNKNOWN
-        message = f"{path} may not be read by {_who(found)}; it cannot be staged from here."
-        remedy = Remedy((), f"check {_who_may(found)}")
-    elif origin.state == "empty" and dataset.record is not None and dataset.record.files:
-        message = f"{path} is empty, and {dataset.name} was not; {so}."
-    elif origin.state == "empty":
-        so = "nor does what was staged from it" if dataset.is_there else so
-        message = f"{path} answers, and holds nothing; {so}."
-    else:
-        message = f"{path}: {origin.why}; {so}."
-        if origin.state == "failing":
-            remedy = _let_go(found)
-        elif origin.state == "locked":
-            remedy = Remedy((), origin.cure)
-    return Finding(
-        status,
-        dataset.subject,
-        message,
-        Measured(origin.state, origin.state),
-        "answers, and is a directory that is not empty",
-        "the spec" if dataset.in_spec else "hostprep's record of it",
-        remedy=remedy,
+    return _finding(found, status, message, Remedy((), hint))
+
+
+def _judge_hanging(found: Source, status: Status, so: str) -> Finding:
+    why = _lower(found.dataset.origin.why)
+    if found.waited_long:
+        message = f"{why}; processes that touch it hang."
+        return _finding(found, Status.FAIL, message, _let_go(found))
+    remedy = Remedy(
+        ("hostprep check --full --only HP014",),
+        "a share that was idle, or is busy, may just be slow: this command waits for ten"
+        " seconds and, if the share really hangs, says how to detach it",
     )
+    return _finding(found, status, f"{why}; {so}.", remedy)
+
+
+def _judge_denied(found: Source, so: str) -> Finding:
+    closed = f"{found.dataset.source} may not be read by {_who(found)}"
+    if found.dataset.is_there:
+        message = (
+            f"{closed}, so it was not looked at; {so}. To look at it, run"
+            f" `hostprep check --only HP014` {_who_may(found)}."
+        )
+        return _finding(found, Status.SKIP, message, None)
+    message = f"{closed}; it cannot be staged from here."
+    return _finding(found, Status.UNKNOWN, message, Remedy((), f"check {_who_may(found)}"))
+
+
+def _finding(found: Source, status: Status, message: str, remedy: Remedy | None) -> Finding:
+    wanted = "answers, and is a directory that is not empty"
+    return found.dataset.finding(status, message, found.dataset.origin.state, wanted, remedy)
 
 
 def _lower(sentence: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from hostprep.errors import HostprepError, UsageError
 from hostprep.host.answering import NoAnswer
-from hostprep.probing.alive import look
+from hostprep.probing.alive import check_listable
 from hostprep.probing.contradictions import contradictions
 from hostprep.probing.judge import judge
 from hostprep.probing.model import Settings
@@ -26,25 +26,25 @@ from tests.unit.probing.made import small_files, small_run
 
 
 def test_looking_at_paths(tmp_path: Path) -> None:
-    look(str(tmp_path))
+    check_listable(str(tmp_path))
     file = tmp_path / "file"
     file.write_text("x")
     with pytest.raises(UsageError, match="not a folder"):
-        look(str(file))
+        check_listable(str(file))
     with pytest.raises(UsageError, match="does not exist") as caught:
-        look(str(tmp_path / "missing"))
+        check_listable(str(tmp_path / "missing"))
     assert caught.value.hint
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
     with pytest.raises(HostprepError, match="could not be read"):
-        look(str(loop))
+        check_listable(str(loop))
 
 
 def test_a_path_that_hangs_is_left_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "stat", lambda path: time.sleep(60))
     begun = time.monotonic()
     with pytest.raises(NoAnswer, match="does not answer"):
-        look(str(tmp_path), patience_seconds=0.3)
+        check_listable(str(tmp_path), patience_seconds=0.3)
     assert time.monotonic() - begun < 40
 
 
@@ -174,7 +174,7 @@ def test_a_path_whose_server_is_gone_gives_no_answer(
     gone = {"errno": code, "words": os.strerror(code)}
     monkeypatch.setattr("hostprep.probing.alive.ask_in_child", lambda *_, **__: gone)
     with pytest.raises(NoAnswer, match=os.strerror(code)):
-        look(str(tmp_path))
+        check_listable(str(tmp_path))
 
 
 @pytest.mark.parametrize("user", [0, 1000])
@@ -185,5 +185,5 @@ def test_root_whom_a_server_keeps_out_is_not_told_to_be_root(
     monkeypatch.setattr("hostprep.probing.alive.ask_in_child", lambda *_, **__: denied)
     monkeypatch.setattr("os.geteuid", lambda: user)
     with pytest.raises(HostprepError, match="may not be read") as caught:
-        look(str(tmp_path))
+        check_listable(str(tmp_path))
     assert (caught.value.hint == "run it as root") is (user != 0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MOST_SECONDS = 60.0
 
 
-class Words:
+class FleetProgress:
     """Reports task results that are worth a line, and tasks that take longer than ``seconds``."""
 
     def __init__(self, seconds: float = LINE_SECONDS) -> None:
