@@ -37,7 +37,7 @@ from hostprep.staging.target.place import open_parent, standing_directory
 from hostprep.staging.target.private import is_there
 from hostprep.staging.untouched import readers_of_names
 from hostprep.system.descriptors import closing_fd
-from hostprep.system.links import MOST_LINKS, real_path
+from hostprep.system.links import link_at, real_path, walk
 from hostprep.units import format_count
 
 
@@ -180,24 +180,22 @@ class _Way(Enum):
 
 def _way_of_links(path: str, origin: str) -> _Way:
     """Return how a path below ``origin``, which has no symlinks, follows those inside it."""
-    here, pending, links = origin, path.removeprefix(origin).split("/")[::-1], 0
-    while pending and links <= MOST_LINKS:
-        name = pending.pop()
-        if name in ("", os.curdir):
-            continue
-        there = os.path.dirname(here) if name == os.pardir else os.path.join(here, name)
+    way = _Way.INSIDE
+
+    def followed(there: str) -> str | None:
+        nonlocal way
+        if way is not _Way.INSIDE:
+            return None
         if not lies_in(there, origin):
-            return _Way.OUT
-        try:
-            leads_to = os.readlink(there)
-        except OSError:  # not a link, or opening it will report why
-            here = there
-            continue
-        if leads_to.startswith("/"):
-            return _Way.ABSOLUTE
-        links += 1
-        pending += leads_to.split("/")[::-1]
-    return _Way.INSIDE
+            way = _Way.OUT
+            return None
+        link = link_at(there)
+        if link is not None and link.startswith("/"):
+            way = _Way.ABSOLUTE
+        return link
+
+    walk(path.removeprefix(origin), followed, origin)
+    return way
 
 
 def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> DatasetLook:
