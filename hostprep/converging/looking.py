@@ -17,7 +17,14 @@ from hostprep.converging.dataset_words import (
     warnings_of,
 )
 from hostprep.converging.datasets import DatasetLook
-from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
+from hostprep.converging.sources import (
+    Patient,
+    SilentOnes,
+    SourceAway,
+    kept_target,
+    led_to,
+    real_paths,
+)
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, Stopped
 from hostprep.host.answering import NoAnswer
@@ -47,13 +54,14 @@ class Looker:
 
     ``sizes`` are those that the spec's volumes will have, by path. ``reserve_bytes`` is the memory
     that volumes must leave for the machine, None for the default. ``passing``: who will be let into
-    those whose owner or mode is to change, by path.
+    those whose owner or mode is to change, by path. ``silent``: what has not answered so far.
     """
 
     sizes: Mapping[str, int]
     reserve_bytes: int | None
     observer: Observer
     passing: Mapping[str, Readers] = dataclasses.field(default_factory=dict)
+    silent: SilentOnes = dataclasses.field(default_factory=SilentOnes)
 
     def look(self, spec: DatasetSpec) -> DatasetLook:
         """Plan the staging of a data set and return the result; changes nothing.
@@ -63,9 +71,11 @@ class Looker:
         fixed without it.
         """
         try:
-            source, parent = real_paths(spec)
+            source, parent = real_paths(spec, self.silent.patience_for(spec))
             return self._plan(spec, source, parent, source)
         except (NoAnswer, SourceAway) as problem:
+            if isinstance(problem, NoAnswer):
+                self.silent.add(spec)
             return _without_source(spec, problem)
         except ClosedManifest as closed:
             return DatasetLook(
@@ -199,12 +209,13 @@ def _way_of_links(path: str, origin: str) -> _Way:
 
 
 def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> DatasetLook:
-    target, away = kept_target(spec), isinstance(problem, NoAnswer)
+    away = isinstance(problem, NoAnswer)
     missing, source = False, None
     place = spec.target
     if isinstance(problem, SourceAway):
         missing, source = True, problem.source
         place = f"{problem.parent.rstrip('/')}/{spec.name}"
+    target = kept_target(spec, source or led_to(spec.source))
     if target is None:
         return DatasetLook(spec, place, problem=problem, away=away, missing=missing, source=source)
     why = problem.message.removesuffix("; nothing was changed.")
