@@ -50,12 +50,14 @@ def apply(
     from hostprep.cli.spec import wanted_spec
     from hostprep.converging.apply import apply_plan
     from hostprep.converging.plan import look_and_plan
+    from hostprep.converging.sources import SilentOnes
 
     wanted, options = wanted_spec(spec), converging_options(prune=prune, reserve=reserve)
+    silent = SilentOnes()  # it is looked twice: what does not answer is waited for once
     with ProgressReporter() as reporter:
 
         def look() -> HostPlan:
-            return look_and_plan(wanted, options, reporter)
+            return look_and_plan(wanted, options, reporter, silent)
 
         plan = look()
         if not as_json:

@@ -79,7 +79,7 @@ def status(
 def _show_volume(volume: VolumeStatus) -> None:
     live = volume.live
     if volume.problem is not None:
-        emit_text(printable(f"volume {volume.path}: {volume.problem}"))
+        emit_text(printable(f"volume {volume.path}: {_of_it(volume.path, volume.problem)}"))
     elif live is None:
         emit_text(printable(f"volume {volume.path}: not mounted"))
     else:
@@ -100,6 +100,14 @@ def _show_volume(volume: VolumeStatus) -> None:
         emit_text(printable(f"  drift from what hostprep mounted: {words}"))
     for words in volume.fstab_drift:
         emit_text(printable(f"  drift from fstab: {words}"))
+
+
+def _of_it(path: str, problem: str) -> str:
+    """Return the problem of a volume in words that follow its path."""
+    if problem.startswith(f"{path} "):
+        return f"it{problem.removeprefix(path)}"
+    named = f"the volume {path}"
+    return f"{problem.removesuffix(named)}it" if problem.endswith(named) else problem
 
 
 def _fstab_words(volume: VolumeStatus) -> str:

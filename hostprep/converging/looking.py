@@ -17,7 +17,14 @@ from hostprep.converging.dataset_words import (
     warnings_of,
 )
 from hostprep.converging.datasets import DatasetLook
-from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
+from hostprep.converging.sources import (
+    Patient,
+    SilentOnes,
+    SourceAway,
+    kept_target,
+    led_to,
+    real_paths,
+)
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, Stopped
 from hostprep.host.answering import NoAnswer
@@ -37,7 +44,7 @@ from hostprep.staging.target.place import open_parent, standing_directory
 from hostprep.staging.target.private import is_there
 from hostprep.staging.untouched import readers_of_names
 from hostprep.system.descriptors import closing_fd
-from hostprep.system.links import MOST_LINKS, real_path
+from hostprep.system.links import link_at, real_path, walk
 from hostprep.units import format_count
 
 
@@ -47,13 +54,14 @@ class Looker:
 
     ``sizes`` are those that the spec's volumes will have, by path. ``reserve_bytes`` is the memory
     that volumes must leave for the machine, None for the default. ``passing``: who will be let into
-    those whose owner or mode is to change, by path.
+    those whose owner or mode is to change, by path. ``silent``: what has not answered so far.
     """
 
     sizes: Mapping[str, int]
     reserve_bytes: int | None
     observer: Observer
     passing: Mapping[str, Readers] = dataclasses.field(default_factory=dict)
+    silent: SilentOnes = dataclasses.field(default_factory=SilentOnes)
 
     def look(self, spec: DatasetSpec) -> DatasetLook:
         """Plan the staging of a data set and return the result; changes nothing.
@@ -63,9 +71,11 @@ class Looker:
         fixed without it.
         """
         try:
-            source, parent = real_paths(spec)
+            source, parent = real_paths(spec, self.silent.patience_for(spec))
             return self._plan(spec, source, parent, source)
         except (NoAnswer, SourceAway) as problem:
+            if isinstance(problem, NoAnswer):
+                self.silent.add(spec)
             return _without_source(spec, problem)
         except ClosedManifest as closed:
             return DatasetLook(
@@ -180,33 +190,32 @@ class _Way(Enum):
 
 def _way_of_links(path: str, origin: str) -> _Way:
     """Return how a path below ``origin``, which has no symlinks, follows those inside it."""
-    here, pending, links = origin, path.removeprefix(origin).split("/")[::-1], 0
-    while pending and links <= MOST_LINKS:
-        name = pending.pop()
-        if name in ("", os.curdir):
-            continue
-        there = os.path.dirname(here) if name == os.pardir else os.path.join(here, name)
+    way = _Way.INSIDE
+
+    def followed(there: str) -> str | None:
+        nonlocal way
+        if way is not _Way.INSIDE:
+            return None
         if not lies_in(there, origin):
-            return _Way.OUT
-        try:
-            leads_to = os.readlink(there)
-        except OSError:  # not a link, or opening it will report why
-            here = there
-            continue
-        if leads_to.startswith("/"):
-            return _Way.ABSOLUTE
-        links += 1
-        pending += leads_to.split("/")[::-1]
-    return _Way.INSIDE
+            way = _Way.OUT
+            return None
+        link = link_at(there)
+        if link is not None and link.startswith("/"):
+            way = _Way.ABSOLUTE
+        return link
+
+    walk(path.removeprefix(origin), followed, origin)
+    return way
 
 
 def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> DatasetLook:
-    target, away = kept_target(spec), isinstance(problem, NoAnswer)
+    away = isinstance(problem, NoAnswer)
     missing, source = False, None
     place = spec.target
     if isinstance(problem, SourceAway):
         missing, source = True, problem.source
         place = f"{problem.parent.rstrip('/')}/{spec.name}"
+    target = kept_target(spec, source or led_to(spec.source))
     if target is None:
         return DatasetLook(spec, place, problem=problem, away=away, missing=missing, source=source)
     why = problem.message.removesuffix("; nothing was changed.")

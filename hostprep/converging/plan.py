@@ -18,6 +18,7 @@ from hostprep.converging.prune import (
     plan_leftovers,
 )
 from hostprep.converging.services import BootLook, look_at_boot, plan_services
+from hostprep.converging.sources import SilentOnes
 from hostprep.converging.volumes import (
     Freed,
     Need,
@@ -65,17 +66,18 @@ class HostFacts:
     unkept: Mapping[Kind, HostprepError] = field(default_factory=dict)
 
 
-def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
+def gather_host(spec: Spec, options: Options, observer: Observer, silent: SilentOnes) -> HostFacts:
     """Look at every object of ``spec`` on this host; an object's look says if that failed.
 
-    Scans data sets and their sources, as ``stage`` does; ``observer`` is told the progress. Changes
+    Scans data sets and their sources, as ``stage`` does; ``observer`` is told the progress.
+    ``silent`` are those that did not answer at an earlier look, which are added to it. Changes
     nothing. Raises ``Refused`` if hostprep's own records cannot be read.
     """
     check_readable()
     ram_bytes = ram_for_percent()
     volumes = tuple(look_at_volume(volume, ram_bytes) for volume in spec.volumes)
     sizes = {look.spec.path: wanted_size(look) for look in volumes}
-    looker = Looker(sizes, options.reserve_bytes, observer, passing_then(volumes))
+    looker = Looker(sizes, options.reserve_bytes, observer, passing_then(volumes), silent)
     datasets = look_at_datasets(spec.datasets, looker)
     away = frozenset(look.spec.name for look in datasets if look.away)
     sources = frozenset(sources_of(datasets))
@@ -161,11 +163,13 @@ def _lies_in(path: str, volumes: Collection[str]) -> bool:
     return any(lies_in(path, volume) for volume in volumes)
 
 
-def look_and_plan(spec: Spec, options: Options, observer: Observer) -> HostPlan:
+def look_and_plan(
+    spec: Spec, options: Options, observer: Observer, silent: SilentOnes | None = None
+) -> HostPlan:
     """Look at this host and plan: ``gather_host`` and ``plan_host`` in one.
 
     Raises ``UsageError`` if ``prune`` would remove what the file does not mention.
     """
     if options.prune:
         spec.check_prunable(spec.path, "here; nothing was changed.")
-    return plan_host(spec, options, gather_host(spec, options, observer))
+    return plan_host(spec, options, gather_host(spec, options, observer, silent or SilentOnes()))

@@ -8,9 +8,10 @@ import shlex
 import time
 
 from hostprep.errors import HostprepError, Refused
-from hostprep.host.answering import no_answer
+from hostprep.host.answering import may_hang, no_answer
 from hostprep.host.boot import boot_id
 from hostprep.host.fscrypt import locked_out
+from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
@@ -19,10 +20,12 @@ from hostprep.staging.source.opening import MISSING_HINT
 from hostprep.staging.status import dataset_status
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.following import followed
-from hostprep.system.links import real_path
+from hostprep.system.links import link_at, real_path, walk
 from hostprep.units import format_seconds
 
 LOOK_SECONDS = 10.0
+# For those that have not answered in this run before.
+_AGAIN_SECONDS = 1.0
 # Reading a directory of a million files on a slow disk takes minutes without visible progress.
 _STALL_SECONDS = 600.0
 
@@ -46,12 +49,50 @@ class SourceAway(Refused):
         self.parent = parent
 
 
-def real_paths(spec: DatasetSpec) -> tuple[str, str]:
+class SilentOnes:
+    """What has not answered in this run: it is not waited for as long once more."""
+
+    def __init__(self) -> None:
+        self._places: set[str] = set()
+
+    def patience_for(self, spec: DatasetSpec) -> float:
+        """Return how long to wait for a data set's source and target."""
+        return _AGAIN_SECONDS if self._places & _places_of(spec) else LOOK_SECONDS
+
+    def add(self, spec: DatasetSpec) -> None:
+        """Note that a data set's source or target did not answer."""
+        self._places |= _places_of(spec)
+
+
+def _places_of(spec: DatasetSpec) -> set[str]:
+    """Return a data set's source, and the mounts it is on, or its target, that may not answer."""
+    mounts = read_mounts()
+    found = {spec.source}
+    for path in (spec.source, spec.parent):
+        mount = mount_containing(led_to(path), mounts)
+        if mount is not None and may_hang(mount):
+            found.add(mount.target)
+    return found
+
+
+def led_to(path: str) -> str:
+    """Return where symlinks lead, as far as that can be found out without asking a server."""
+    mounts = read_mounts()
+
+    def followed(there: str) -> str | None:
+        mount = mount_containing(there, mounts)
+        far = mount is not None and mount.target != "/" and may_hang(mount)
+        return None if far else link_at(there)
+
+    return walk(path, followed)
+
+
+def real_paths(spec: DatasetSpec, patience_seconds: float | None = None) -> tuple[str, str]:
     """Return source and target directory without symlinks, found by a child that may hang.
 
-    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` if they cannot be found, ``Refused`` if
-    a stranger's symlink leads there, and ``SourceAway``, also for an empty source, because staging
-    from it would empty the copy.
+    Raises ``NoAnswer`` after ``patience_seconds``, ten if not given, ``HostprepError`` if they
+    cannot be found, ``Refused`` if a stranger's symlink leads there, and ``SourceAway``, also for
+    an empty source, because staging from it would empty the copy.
     """
 
     def ask() -> tuple[str, str, str | None, str | None] | tuple[str, str | None]:
@@ -77,11 +118,12 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
             return source, parent, *locked
         return source, parent, away, None
 
+    seconds = LOOK_SECONDS if patience_seconds is None else patience_seconds
     try:
-        answer = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
+        answer = ask_in_child(ask, patience_seconds=seconds)
     except NoAnswerInTime:
         raise no_answer(
-            f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
+            f"{spec.source} or {spec.parent} did not answer within {seconds:g} s, so what"
             f" {spec.name} needs is not known; nothing was changed.",
             _CURE,
         ) from None
@@ -102,10 +144,10 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     return source, parent
 
 
-def kept_target(spec: DatasetSpec) -> str | None:
+def kept_target(spec: DatasetSpec, source: str) -> str | None:
     """Return where the data set is if it is complete by its manifest and of this boot, else None.
 
-    For a data set whose source is away; the source is not looked at.
+    For a data set whose ``source``, without symlinks as far as known, is away; it is not looked at.
     """
 
     def ask() -> str | None:
@@ -114,8 +156,7 @@ def kept_target(spec: DatasetSpec) -> str | None:
         record = load_record(spec.name, target)
         if record is None or dataset_status(record).state != "staged":
             return None
-        # Resolving a path may hang as well; a path without symlinks needs no resolving.
-        same = record.source == spec.source or record.source == followed(spec.source)
+        same = record.source == source
         of_this_boot = record.volume is None or record.boot_id == boot_id()
         return target if same and of_this_boot else None
 

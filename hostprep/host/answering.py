@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hostprep.errors import Inconclusive
 from hostprep.host.block import is_remote
-from hostprep.host.mounts import lies_in, read_mounts
+from hostprep.host.mounts import Mount, lies_in, read_mounts
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.forking import NoProcess
 
@@ -34,12 +34,15 @@ class NoAnswer(Inconclusive):
     code = "no_answer"
 
 
+# findmnt with the path (-T) would hang as well.
+WHICH_MOUNT = "`findmnt --real` lists what is mounted where"
+
+
 def no_answer(words: str, cure: str = "`umount --lazy --force` detaches it") -> NoAnswer:
     """Return the error for a path that hangs; ``cure`` is what to do until the server is back."""
     return NoAnswer(
         words,
-        "a network mount, there or below, whose server is gone? `findmnt -T PATH` shows it;"
-        f" {cure}",
+        f"a network mount, there or below, whose server is gone? {WHICH_MOUNT}; {cure}",
     )
 
 
@@ -98,15 +101,22 @@ def _may_hang() -> bool:
     # Where symlinks of the path lead is not checked, because that alone may hang. Looking into an
     # automount waits for its server too, before there is a mount of it. The one that systemd keeps
     # below /proc on each host waits for none.
-    return any(
-        is_remote(mount) or (mount.fstype == "autofs" and not lies_in(mount.target, "/proc"))
-        for mount in read_mounts()
-    )
+    return any(map(may_hang, read_mounts()))
+
+
+def may_hang(mount: Mount) -> bool:
+    """Whether what lies on a mount may stop answering."""
+    return is_remote(mount) or (mount.fstype == "autofs" and not lies_in(mount.target, "/proc"))
 
 
 def _touch(path: str) -> None:
     with contextlib.suppress(OSError):
-        os.stat(path)
+        while True:
+            try:
+                os.stat(path)
+                break
+            except FileNotFoundError:  # that may come from a cache as well
+                path = os.path.dirname(path)
         os.statvfs(path)  # something a network file system does not answer from its cache
         os.scandir(path).close()
 
@@ -124,7 +134,7 @@ class Impatience:
             return
         self._note(
             f"waiting for {self._path}, which has not answered for {seconds:.0f} s: is its server"
-            " gone? `findmnt -T PATH` names it; Ctrl-C ends the waiting"
+            f" gone? {WHICH_MOUNT}; Ctrl-C ends the waiting"
         )
         self._due_seconds = seconds + _AGAIN_SECONDS
 

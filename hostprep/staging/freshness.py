@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
@@ -12,7 +11,7 @@ from hostprep.errors import (
     HostprepError,
     one_line,
 )
-from hostprep.host.answering import silent_ones
+from hostprep.host.answering import WHICH_MOUNT, silent_ones
 from hostprep.host.block import locate
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.observer import Observer
@@ -45,8 +44,7 @@ def no_answer(record: Record) -> tuple[str, str, str | None]:
     return (
         "unknown",
         f"its source has not answered for {_SOURCE_SECONDS:g} s: is its server gone?",
-        f"`findmnt -T {shlex.quote(record.source)}` names it; until it is back, the copy can"
-        " be used as it is",
+        f"{WHICH_MOUNT}; until it is back, the copy can be used as it is",
     )
 
 

@@ -16,7 +16,7 @@ from hostprep.errors import (
     reading_hint,
     without_claim,
 )
-from hostprep.host.answering import silent_ones
+from hostprep.host.answering import WHICH_MOUNT, silent_ones
 from hostprep.host.boot import boot_id
 from hostprep.host.fscrypt import locked_out
 from hostprep.staging.failures import DISK_FAILS, SEE_DMESG
@@ -97,7 +97,7 @@ def _unreachable(record: Record, seconds: float) -> DatasetStatus:
         "unreachable",
         "unknown",
         f"its target has not answered for {seconds:g} s: is its server gone?",
-        f"`findmnt -T {shlex.quote(record.target)}` names it; if it is gone for good,"
+        f"{WHICH_MOUNT}; if it is gone for good,"
         f" `hostprep unstage --forget {shlex.quote(record.target)}` removes the record",
     )
 

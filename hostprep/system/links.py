@@ -7,6 +7,7 @@ import os
 import pwd
 import shlex
 import stat
+from collections.abc import Callable
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.capabilities import unknown_uid
@@ -53,45 +54,30 @@ def real_path(
     """
     trusted, nobody = trusted_users(), unknown_uid()
     strangers = {} if led_by is None else led_by  # each with a followed link of theirs
-    # Not normalized, because `..` goes up from where a preceding symlink led.
-    start = path if path.startswith("/") else os.path.join(os.getcwd(), path)
-    pending = start.split("/")[::-1]
-    here, links = "/", 0
-    while pending:
-        name = pending.pop()
-        if name in ("", os.curdir):
-            continue
-        if name == os.pardir:
-            here = os.path.dirname(here)
-            continue
-        there = os.path.join(here, name)
+
+    def checked(there: str) -> str | None:
+        folder, name = os.path.split(there)
         try:
-            is_link = stat.S_ISLNK(os.lstat(there).st_mode)
-            found = _link_in(here, name) if is_link else None
+            if not stat.S_ISLNK(os.lstat(there).st_mode):
+                return None
+            link, around, leads_to = _link_in(folder, name)
         except OSError:
-            found = None  # it cannot be reached; opening it reports why
-        if found is None:
-            here = there
-            continue
-        link, around, leads_to = found
+            return None  # it cannot be reached; opening it reports why
         anybodys = around.st_mode & _ANYBODYS == _ANYBODYS
         # If some users are unknown, two different ones may appear as the same.
         if anybodys and link.st_uid not in trusted | ({around.st_uid} - {nobody}):
             raise Refused(
                 f"{there}, on the way to {path}, is a symlink of uid {link.st_uid} in a directory"
-                f" where everybody may make one; it leads to {os.path.join(here, leads_to)}."
+                f" where everybody may make one; it leads to {os.path.join(folder, leads_to)}."
                 " Nothing was changed.",
                 f"name that, if it is what you mean; ls -ld {shlex.quote(there)} shows it",
             )
         # In a user namespace the host's root may be unknown; its links are as good as ours.
         if os.geteuid() == 0 and link.st_uid not in trusted | {nobody}:
             strangers.setdefault(link.st_uid, there)
-        links += 1
-        if links > MOST_LINKS:  # opening it reports this
-            here = os.path.join(there, *reversed(pending))
-            break
-        here = "/" if leads_to.startswith("/") else here
-        pending += leads_to.split("/")[::-1]
+        return leads_to
+
+    here = walk(path if path.startswith("/") else os.path.join(os.getcwd(), path), checked)
     _check_led(strangers, path, here, writes=writes, replaces=replaces)
     return here
 
@@ -123,22 +109,49 @@ def leads_in_circle(path: str) -> bool:
 
 def links_to(path: str) -> list[str]:
     """Return the symlinks by which an absolute ``path`` leads on, each where it lies itself."""
-    here, pending = "/", path.split("/")[::-1]
     found: list[str] = []
-    while pending and len(found) <= MOST_LINKS:
+
+    def noted(there: str) -> str | None:
+        leads_to = link_at(there)
+        if leads_to is not None:
+            found.append(there)
+        return leads_to
+
+    walk(path, noted)
+    return found
+
+
+def link_at(path: str) -> str | None:
+    """Return where the symlink at ``path`` leads; None if it is none, or there is no way to it."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def walk(path: str, leads_to: Callable[[str], str | None], here: str = "/") -> str:
+    """Return where ``path``, looked up from ``here``, leads; parts need not exist.
+
+    ``leads_to`` is asked at each place on the way for the contents of the symlink there; if it
+    returns None, the way goes on below that place. Too many links are left in the result.
+    """
+    pending, links = path.split("/")[::-1], 0
+    while pending:
         name = pending.pop()
         if name in ("", os.curdir):
             continue
+        # Not normalized before, because `..` goes up from where a preceding symlink led.
         there = os.path.dirname(here) if name == os.pardir else os.path.join(here, name)
-        try:
-            leads_to = os.readlink(there)
-        except OSError:  # no link, or there is no way
+        link = leads_to(there)
+        if link is None:
             here = there
             continue
-        found.append(there)
-        here = "/" if leads_to.startswith("/") else here
-        pending += leads_to.split("/")[::-1]
-    return found
+        links += 1
+        if links > MOST_LINKS:  # opening it reports this
+            return os.path.join(there, *reversed(pending))
+        here = "/" if link.startswith("/") else here
+        pending += link.split("/")[::-1]
+    return here
 
 
 def open_folder(path: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.answering import PATIENCE_SECONDS, silent_ones
 from hostprep.host.boot import boot_id
 from hostprep.host.elsewhere import may_be_out_of_sight, mounts_elsewhere, stays_here
 from hostprep.host.memory import Headroom, read_headroom
@@ -20,7 +21,7 @@ from hostprep.system.following import followed
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, our_line
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
-from hostprep.volumes.live import read_live
+from hostprep.volumes.live import check_answers, read_live
 from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
 from hostprep.volumes.options import labels_in
 from hostprep.volumes.paths import Place, check_path, look
@@ -114,9 +115,11 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     """Read the facts about a volume at ``path`` from the kernel, fstab and our records.
 
     ``root`` is where /proc and /sys are read. Raises ``Refused`` for a path that is unsafe as text,
-    ``HostprepError`` if something essential cannot be read. Changes nothing.
+    ``HostprepError`` if something essential cannot be read, or a server on the way to the path does
+    not answer. Changes nothing.
     """
     path = check_path(path)
+    check_answers(path, "; nothing was changed")
     mounts = read_mounts(root)
     fstab, fstab_refusal = _read_fstab()
     lines = fstab or b""
@@ -241,16 +244,22 @@ def aliases(path: str, fstab: bytes) -> frozenset[str]:
     """Return the targets in ``fstab`` that lead to ``path`` through symlinks.
 
     Only targets with the same last name are looked at, and their last part is not: if it is a mount
-    whose server is gone, that would hang.
+    whose server is gone, that would hang. Those on the way to which one does not answer are left
+    out.
     """
     parent, name = os.path.split(path)
-    return frozenset(
-        entry.target
+    above = {
+        entry.target: os.path.dirname(entry.simple_target)
         for entry in entries(fstab)
         if entry.target.startswith("/")
         and os.path.basename(entry.simple_target) == name
         and entry.simple_target != path
-        and followed(os.path.dirname(entry.simple_target)) == parent
+    }
+    silent = silent_ones(list(above.values()), PATIENCE_SECONDS)
+    return frozenset(
+        target
+        for target, folder in above.items()
+        if folder not in silent and followed(folder) == parent
     )
 
 

@@ -9,7 +9,8 @@ import stat
 from collections.abc import Iterable, Sequence
 
 from hostprep.errors import HostprepError, Refused, reading_hint
-from hostprep.host.mounts import Mount, mount_at, mount_over, read_mounts
+from hostprep.host.answering import PATIENCE_SECONDS, WHICH_MOUNT, may_hang, silent_ones
+from hostprep.host.mounts import Mount, lies_in, mount_at, mount_over, read_mounts
 from hostprep.system.descriptors import closing_fd
 from hostprep.volumes.model import SOURCE, Huge, LiveVolume
 
@@ -22,7 +23,7 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
     without a limit (``size=0``) has a size of 0 here.
 
     Raises ``Refused`` if a later mount, at the path or above it, hides a volume there,
-    ``HostprepError`` if it cannot be opened.
+    ``HostprepError`` if it cannot be opened, or if a mount above it does not answer.
     """
     known = tuple(read_mounts() if mounts is None else mounts)
     mount = mount_at(path, known)
@@ -30,6 +31,8 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
         raise _hidden(mount, mount)
     if mount is None or mount.fstype != "tmpfs":
         return None
+    if any(may_hang(each) and lies_in(path, each.target) for each in known):
+        check_answers(path)
     with closing_fd(_open_root(mount, known)) as descriptor:
         check_visible(descriptor, mount, known)
         space, status = os.fstatvfs(descriptor), os.fstat(descriptor)
@@ -49,6 +52,16 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
         noexec="noexec" in mount.mount_options,
         options=_options(mount),
     )
+
+
+def check_answers(path: str, claim: str = "") -> None:
+    """Raise ``HostprepError`` if what ``path`` lies on, or leads to, does not answer in time."""
+    if silent_ones([path], PATIENCE_SECONDS):
+        raise HostprepError(
+            f"{path} did not answer within {PATIENCE_SECONDS:g} s{claim}.",
+            f"a network mount above it whose server is gone? {WHICH_MOUNT};"
+            " `umount --lazy --force` detaches it",
+        )
 
 
 def _options(mount: Mount) -> tuple[str, ...]:

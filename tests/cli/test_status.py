@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -30,6 +31,22 @@ def test_of_what_is_missing_it_says_how_to_get_it_back(tmp_path: Path) -> None:
         f" `hostprep unstage {tmp_path}/fast/city` forgets it"
     )
     assert f"    -> {found['hint']}\n" in run_hostprep("status").stdout
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        ("/mnt/ram did not answer within 4 s", "it did not answer within 4 s"),
+        ("another file system hides the volume /mnt/ram", "another file system hides it"),
+        ("what is mounted there (ext4, /dev/sda) is not hostprep's",) * 2,
+    ],
+)
+def test_what_is_wrong_with_a_volume_names_it_once(
+    problem: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = VolumeStatus("/mnt/ram", None, in_fstab=False, drift=(), fstab_drift=())
+    _show_volume(dataclasses.replace(found, problem=problem))
+    assert capsys.readouterr().out.splitlines()[0] == f"volume /mnt/ram: {told}"
 
 
 def test_a_volume_without_a_limit_is_not_called_one_of_no_bytes(

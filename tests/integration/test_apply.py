@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from hostprep.converging import sources
+from hostprep.converging import looking, sources
 from hostprep.host.boot import boot_id
 from hostprep.host.memory import read_headroom
+from hostprep.spec.model import DatasetSpec
 from hostprep.system.systemd import systemd_runs
 from hostprep.units import MIB
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
@@ -400,23 +401,41 @@ def test_a_copy_that_is_not_whole_needs_its_source(
     assert "does not exist" in refused["refusals"][0]["message"]
 
 
-def test_a_source_that_does_not_answer_is_not_waited_for(
+def test_a_source_that_does_not_answer_is_waited_for_once(
     safe_dir: Path, source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waited: list[float] = []
+
+    def noted(spec: DatasetSpec, patience_seconds: float) -> tuple[str, str]:
+        waited.append(patience_seconds)
+        return sources.real_paths(spec, patience_seconds)
+
     monkeypatch.setattr(sources, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(sources, "_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(looking, "real_paths", noted)
     with failing_fs(source, read_only=True, where=safe_dir) as fs:
+        (safe_dir / "led").symlink_to(fs.mount)
+        led = {"source": safe_dir / "led", "volume": volume, "name": "led"}
         spec = write_spec(
             safe_dir / "hostprep.yml",
             volumes=[{"path": volume, "size": "64M"}],
-            datasets=[{"source": fs.mount, "volume": volume, "name": "dead", "at_boot": True}],
+            datasets=[
+                {"source": fs.mount, "volume": volume, "name": "dead", "at_boot": True},
+                led,
+            ],
         )
         apply(spec)
         fs.tell(
             Rule("*", "readdir", None, hang_seconds=60), Rule("*", "getattr", None, hang_seconds=60)
         )
         planned = plan(spec, "--prune")
-        assert "did not answer" in planned["warnings"][0]
+        assert "did not answer within 1 s" in planned["warnings"][0]
+        assert "did not answer within 0.2 s" in planned["warnings"][1], "it is on the same mount"
         assert planned["changes"] == [], "its boot service stays, whatever the source does"
+        subprocess.run(["mount", "-o", "remount,size=32m", volume], check=True)
+        waited.clear()
+        assert keys(apply(spec)["done"]) == [("volume", str(volume))]
+        assert waited == [1.0, 0.2, 0.2, 0.2]
         (volume / "dead/hard").unlink()
         refused = plan(spec, "--prune", expect=5)
         assert keys(refused["refusals"]) == [("dataset", "dead")]

@@ -143,7 +143,7 @@ def _unreachable(dataset: JudgedDataset) -> tuple[str, Remedy]:
     if (dataset.in_the_way or "").startswith(UNLOCK):
         return message, Remedy((), dataset.in_the_way)
     hint = "find out why its disk fails, or why its server does not answer"
-    return message, Remedy((f"findmnt -T {quote(target)}",), hint)
+    return message, Remedy(("findmnt --real",), hint)
 
 
 def _filled(dataset: JudgedDataset) -> Remedy:

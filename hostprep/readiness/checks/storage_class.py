@@ -59,7 +59,7 @@ def _judge_one(seat: Seat, behaviours: dict[str, str]) -> Finding:
         if seat.role is Role.SOURCE:
             message = f"{path} cannot be looked at; HP014 says what its source answers."
             return Finding(Status.SKIP, path, message)
-        remedy = Remedy((f"findmnt -T {quote(path)}",), "see which disk or server does not answer")
+        remedy = Remedy(("findmnt --real",), "see which disk or server does not answer")
         return Finding(Status.UNKNOWN, path, f"{seat.problem}", remedy=remedy)
     found = storage.storage_class
     measured = Measured(found.value, found.value)

@@ -84,7 +84,7 @@ def test_what_was_asked_whose_links_it_has_is_not_followed_again(
     """Who exchanges a folder of theirs for a link after that has root look into nothing."""
     source, other = tmp_path / "data", make_source(tmp_path / "other")
     source.symlink_to(other)
-    monkeypatch.setattr(looking, "real_paths", lambda spec: (str(source), str(tmp_path)))
+    monkeypatch.setattr(looking, "real_paths", lambda *_: (str(source), str(tmp_path)))
     look = Looker({}, None, Silent()).look(DatasetSpec("copy", str(source), to=str(tmp_path)))
     assert look.action is None and look.problem is not None
     assert "is a symlink now, and was not a moment ago" in look.problem.message
@@ -117,8 +117,9 @@ def test_what_is_not_as_it_was_staged_is_no_copy_to_keep_to(
     source = make_source(tmp_path / "data", directories=2, files=3)
     hostprep("stage", source, "--to", tmp_path / "to")
     spec = DatasetSpec("data", str(source), to=str(tmp_path / "to"))
-    assert kept_target(spec) == f"{tmp_path}/to/data"
-    assert kept_target(DatasetSpec("data", str(tmp_path), to=str(tmp_path / "to"))) is None
-    assert kept_target(DatasetSpec("other", str(source), to=str(tmp_path / "to"))) is None
+    assert kept_target(spec, str(source)) == f"{tmp_path}/to/data"
+    assert kept_target(spec, str(tmp_path)) is None
+    other = DatasetSpec("other", str(source), to=str(tmp_path / "to"))
+    assert kept_target(other, str(source)) is None
     spoil(next(path for path in (tmp_path / "to/data").rglob("*.bin") if path.stat().st_size > 1))
-    assert kept_target(spec) is None
+    assert kept_target(spec, str(source)) is None

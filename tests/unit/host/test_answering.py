@@ -40,6 +40,19 @@ def test_an_automount_is_asked_before_its_server_has_mounted_anything(
     assert answering.silent_ones(["/n/auto/data"], 0.2) == ({"/n/auto/data"} if asked else set())
 
 
+def test_of_what_is_not_there_the_folder_is_asked_which_no_cache_answers_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(path: str) -> None:
+        if path == str(tmp_path):
+            time.sleep(60)
+
+    monkeypatch.setattr(answering, "is_remote", lambda _: True)
+    monkeypatch.setattr(os, "statvfs", ask)
+    path = str(tmp_path / "not/there")
+    assert answering.silent_ones([path], 0.2) == {path}
+
+
 def test_work_that_comes_to_a_halt_is_told_of_until_it_goes_on() -> None:
     told: list[str] = []
     standstill = Standstill("/srv/data", told.append)

@@ -171,8 +171,8 @@ def test_who_waits_for_a_source_is_told_of_it_and_may_lose_patience() -> None:
     for seconds in (1.0, 6.0, 7.0):
         waited(seconds)
     assert [each for each in told if each != (0, 0)] == [
-        "waiting for /far, which has not answered for 6 s: is its server gone? `findmnt -T PATH`"
-        " names it; Ctrl-C ends the waiting"
+        "waiting for /far, which has not answered for 6 s: is its server gone?"
+        " `findmnt --real` lists what is mounted where; Ctrl-C ends the waiting"
     ]
     assert told.count((0, 0)) == 3
 
