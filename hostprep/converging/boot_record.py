@@ -16,7 +16,15 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.system.files import read_snapshot, remove_stale_temps, replace_file, writing_hint
-from hostprep.system.kept import made_of, parse_kept, read_kept, readable, unreadable, why_unread
+from hostprep.system.kept import (
+    check_name,
+    made_of,
+    parse_kept,
+    read_kept,
+    readable,
+    unreadable,
+    why_unread,
+)
 from hostprep.system.own_files import write_atomically
 from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
 from hostprep.system.systemd import escape_name, unescape_name
@@ -102,7 +110,7 @@ def load_boot_record(name: str) -> BootRecord | None:
     for state in readable_state_dirs():
         path = _file(state / _FOLDER, name)
         try:
-            return _parse(read_kept(path))
+            return _parse(path, read_kept(path))
         except FileNotFoundError:
             continue
         except (OSError, ValueError, TypeError) as error:
@@ -188,7 +196,7 @@ def _file(folder: Path, name: str) -> Path:
 
 def _load(path: Path) -> BootRecord:
     try:
-        return _parse(read_kept(path))
+        return _parse(path, read_kept(path))
     except (OSError, ValueError, TypeError) as error:
         cure = "`hostprep apply` writes it anew, or removes it with --prune"
         why, hint = why_unread(error, cure)
@@ -197,9 +205,11 @@ def _load(path: Path) -> BootRecord:
         ) from None
 
 
-def _parse(content: bytes) -> BootRecord:
+def _parse(path: Path, content: bytes) -> BootRecord:
     fields = parse_kept(content)
     if not isinstance(fields, dict) or fields.pop("schema", None) != _RECORD:
         raise ValueError(f"not a {_RECORD} document")
     paths = ("source", "parent", "volume", "source_mount", "target_mount")
-    return made_of(BootRecord, fields, paths=paths)
+    record = made_of(BootRecord, fields, paths=paths)
+    check_name(path.stem, escape_name(record.name))
+    return record

@@ -10,6 +10,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.block_device import Device, Transport
+from hostprep.kinds import is_count, is_flag, is_number, with_fields
 from hostprep.system.run import Completed, run
 
 WANTED_FOR, PACKAGE = "read a disk's wear", "smartmontools"
@@ -69,28 +70,47 @@ def health_in(done: Completed) -> Health | None:
 
 
 def parse_smartctl(text: str) -> Health | None:
-    """Return the health in smartctl's JSON, None if it has none."""
+    """Return the health in smartctl's JSON, None if it has none.
+
+    A value that is not of its kind counts as not said: a disk may report anything, and wear is no
+    reason to end what was asked for.
+    """
     try:
-        document: dict[str, Any] = json.loads(text)
-    except ValueError:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
         return None
-    nvme = document.get("nvme_smart_health_information_log", {})
+    nvme = _part(document, "nvme_smart_health_information_log")
+    table = _part(document, "ata_smart_attributes").get("table")
     attributes = {
-        entry.get("id"): entry
-        for entry in document.get("ata_smart_attributes", {}).get("table", ())
+        entry["id"]: entry
+        for entry in (table if isinstance(table, list) else ())
+        if with_fields({"id": is_count})(entry)
     }
+    passed = _part(document, "smart_status").get("passed")
+    used, errors = _count(nvme, "percentage_used"), _count(nvme, "media_errors")
+    celsius = _part(document, "temperature").get("current")
     health = Health(
-        passed=document.get("smart_status", {}).get("passed"),
-        used_percent=nvme.get("percentage_used", _ata_used_percent(attributes)),
-        spare_percent=nvme.get("available_spare"),
-        media_errors=nvme.get("media_errors", _raw(attributes.get(197))),
-        temperature_celsius=document.get("temperature", {}).get("current"),
-        power_on_hours=document.get("power_on_time", {}).get("hours"),
+        passed=passed if is_flag(passed) else None,
+        used_percent=_ata_used_percent(attributes) if used is None else used,
+        spare_percent=_count(nvme, "available_spare"),
+        media_errors=_raw(attributes.get(197)) if errors is None else errors,
+        temperature_celsius=celsius if isinstance(celsius, int) and is_number(celsius) else None,
+        power_on_hours=_count(_part(document, "power_on_time"), "hours"),
     )
     return None if health == Health(None, None, None, None, None, None) else health
 
 
-def _ata_used_percent(attributes: dict[Any, Any]) -> int | None:
+def _part(document: Any, name: str) -> dict[str, Any]:
+    part = document.get(name) if isinstance(document, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _count(part: dict[str, Any], name: str) -> int | None:
+    value = part.get(name)
+    return value if is_count(value) else None
+
+
+def _ata_used_percent(attributes: dict[int, dict[str, Any]]) -> int | None:
     """Return the wear of a SATA drive: the normalised value counts down from 100.
 
     231 is SSD life left, 233 the media wearout indicator (Intel), 177 the wear levelling count
@@ -98,12 +118,11 @@ def _ata_used_percent(attributes: dict[Any, Any]) -> int | None:
     has depends on its maker.
     """
     for number in (231, 233, 177, 202):
-        value = attributes.get(number, {}).get("value")
-        if isinstance(value, int) and 0 < value <= 100:
+        value = _count(attributes.get(number, {}), "value")
+        if value is not None and 0 < value <= 100:
             return 100 - value
     return None
 
 
 def _raw(attribute: dict[str, Any] | None) -> int | None:
-    value = (attribute or {}).get("raw", {}).get("value")
-    return value if isinstance(value, int) else None
+    return _count(_part(attribute, "raw"), "value")

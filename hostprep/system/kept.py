@@ -106,6 +106,16 @@ def unreadable(files: Iterable[Path], load: Callable[[Path], object]) -> dict[Pa
     return found
 
 
+def check_name(found: str, wanted: str) -> None:
+    """Raise ``ValueError`` if a record's file is not called as the record's content says.
+
+    What names a record is in its content too: if one of them is damaged, it would be taken for the
+    record of something else, about which everything else in it is wrong.
+    """
+    if found != wanted:
+        raise ValueError(f"what it says belongs into {wanted}")
+
+
 def this_host() -> str:
     """Return the host's name in kept results, because several hosts may share a home."""
     return os.uname().nodename
@@ -136,9 +146,9 @@ def made_of(kind: type[Record], fields: dict[str, Any], *, paths: Iterable[str] 
 def as_declared(record: Record, *, paths: Iterable[str] = ()) -> Record:
     """Check a dataclass made from JSON; raise ``TypeError`` if a field is of the wrong type.
 
-    Whole numbers must be counts, others seconds, and the fields ``paths`` absolute paths or None.
-    Otherwise damage, or another version, would show only where something fails on it, or never:
-    going up from a relative path never ends.
+    Whole numbers must be counts, others seconds, texts such as a path may be, and the fields
+    ``paths`` absolute paths or None. Otherwise damage, or another version, would show only where
+    something fails on it, or never: going up from a relative path never ends.
     """
     for name, kind in _kinds(type(record)).items():  # type: ignore[arg-type]
         if not _is_a(getattr(record, name), kind):
@@ -155,6 +165,14 @@ def _kinds(of: type) -> dict[str, Any]:
     return get_type_hints(of)
 
 
+def _can_be_in_a_path(text: str) -> bool:
+    """Whether the system takes the text in a path: every call raises ``ValueError`` if not."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape in JSON can make
+        return False
+
+
 def _is_a(value: Any, kind: Any) -> bool:
     if get_origin(kind) in (Union, types.UnionType):
         return any(_is_a(value, part) for part in get_args(kind))
@@ -164,6 +182,8 @@ def _is_a(value: Any, kind: Any) -> bool:
         return is_count(value)
     if kind is float:
         return is_amount(value) and bool(value < _MOST_SECONDS)
+    if kind is str:
+        return isinstance(value, str) and _can_be_in_a_path(value)
     if not isinstance(value, kind):
         return False
     return not dataclasses.is_dataclass(kind) or as_declared(value) is value

@@ -15,7 +15,15 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.system.kept import made_of, parse_kept, read_kept, readable, unreadable, why_unread
+from hostprep.system.kept import (
+    check_name,
+    made_of,
+    parse_kept,
+    read_kept,
+    readable,
+    unreadable,
+    why_unread,
+)
 from hostprep.system.own_files import remove_unwritten, write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
@@ -154,8 +162,11 @@ def _load(
 ) -> VolumeRecord | None:
     try:
         content = read_kept(file)
-        # A power cut may leave a file that was not flushed empty.
-        return VolumeRecord.from_json(content) if content else None
+        if not content:  # a power cut may leave this of a file that was not flushed
+            return None
+        record = VolumeRecord.from_json(content)
+        check_name(file.stem, record_name(record.path))
+        return record
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

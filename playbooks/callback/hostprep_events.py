@@ -148,7 +148,9 @@ class CallbackModule(CallbackBase):
         self._display.display(self._line(event, **fields), screen_only=True)
 
     def _line(self, event: str, **fields: Any) -> str:
-        return json.dumps({"event": event, "time": time.time(), **fields}, default=str)
+        # NaN and infinity are not JSON: passed on, they would spoil the document about all hosts.
+        fields = {"event": event, "time": time.time(), **fields}
+        return json.dumps(fields, default=str, allow_nan=False)
 
 
 def _nests(value: Any, levels: int) -> bool:

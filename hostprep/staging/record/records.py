@@ -27,7 +27,15 @@ from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_pat
 from hostprep.staging.record.skipped import fields_of, keep_skipped, with_names, without_names
 from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle
-from hostprep.system.kept import made_of, parse_kept, read_kept, readable, unreadable, why_unread
+from hostprep.system.kept import (
+    check_name,
+    made_of,
+    parse_kept,
+    read_kept,
+    readable,
+    unreadable,
+    why_unread,
+)
 from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
@@ -309,6 +317,7 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
         )
     kept = {**fields, "skipped": (), "submounts": tuple(fields.get("submounts", ()))}
     record = made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))
+    check_name(path.parent.name, record.id)
     # `without_names` checks each kind of entry once; checking millions one by one takes long.
     skipped = with_names(path.parent, without_names(fields.get("skipped", ())))
     return dataclasses.replace(record, skipped=skipped)

@@ -7,6 +7,7 @@ import runpy
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from ansible.inventory.host import Host
 from ansible.playbook.task import Task
 
@@ -36,3 +37,11 @@ def test_what_a_host_answers_to_a_task_without_an_action_is_told_all_the_same() 
     done = told_of("ok", changed=True, document={"schema": "hostprep.apply/1"})
     assert (done["event"], done["changed"], done["reached"]) == ("ok", True, True)
     assert done["document"] == {"schema": "hostprep.apply/1"}
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_does_not_have_makes_an_answer_none(number: float) -> None:
+    """``check -i --json`` passes a host's report on, and no other program could read any of it."""
+    failed = told_of("ok", document={"schema": "hostprep.check/1", "measurements": [number]})
+    assert (failed["event"], failed["host"]) == ("failed", "here")
+    assert failed["message"].startswith("its answer is not understood")

@@ -43,7 +43,21 @@ def test_smart_of_a_sata_drive_counts_wear_down_from_100() -> None:
     assert parse_smartctl(text) == Health(False, 7, None, 8, None, None)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "smartctl: no such device", "[1"])
+@pytest.mark.parametrize(
+    "odd",
+    ["null", "[]", "7.5", '"x"', "1e400", "-1", '{"value": -1}', '{"passed": 1, "hours": []}'],
+)
+def test_what_a_disk_reports_oddly_counts_as_not_said(odd: str) -> None:
+    names = ("smart_status", "ata_smart_attributes", "temperature", "power_on_time")
+    parts = ", ".join(f'"{name}": {odd}' for name in names)
+    nvme = '"nvme_smart_health_information_log": {"available_spare": 90, "media_errors": %s}'
+    assert parse_smartctl(f"{{{parts}, {nvme % odd}}}") == Health(None, None, 90, None, None, None)
+    assert parse_smartctl(odd) is None
+    for attribute in (odd, f'{{"id": {odd}}}', f'{{"id": 231, "value": {odd}, "raw": {odd}}}'):
+        assert parse_smartctl(f'{{"ata_smart_attributes": {{"table": [{attribute}]}}}}') is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "smartctl: no such device", "[1", "[" * 99_999])
 def test_smart_that_says_nothing_is_unknown(text: str) -> None:
     assert parse_smartctl(text) is None
 

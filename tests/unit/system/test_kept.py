@@ -141,7 +141,7 @@ def test_nor_do_figures_of_another_kind(
 @pytest.mark.parametrize("broken", ["path", "size_bytes", "made_dirs"])
 def test_a_volume_record_with_a_field_of_another_kind_is_damaged(state: Path, broken: str) -> None:
     fields = json.loads(VOLUME.to_json())
-    path = state / "volumes/x.json"
+    path = state / "volumes/mnt-x.json"
     path.parent.mkdir()
     path.write_text(json.dumps(fields))
     assert volumes.all_records() == (VOLUME,)
@@ -160,6 +160,42 @@ def test_each_field_is_of_the_kind_that_was_declared(
     for name in fields:
         with pytest.raises(TypeError, match=f"its {name} is of another kind"):
             as_declared(type(record)(**{**fields, name: {}}))
+
+
+@pytest.mark.parametrize("text", ["/x\0y", "/x\ud800"])
+@pytest.mark.parametrize("name", ["name", "source", "target_mount", "submounts"])
+def test_text_that_no_path_can_hold_is_damage(name: str, text: str) -> None:
+    fields = {each: getattr(DATASET, each) for each in asdict(DATASET)}
+    odd = (text,) if name == "submounts" else text
+    with pytest.raises(TypeError, match=f"its {name} is of another kind"):
+        as_declared(datasets.Record(**{**fields, name: odd}))
+    undecodable = datasets.Record(**{**fields, "source": "/x\udcff"})
+    assert as_declared(undecodable) is undecodable
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "other"),
+    [
+        (VOLUME, "path", "/mnt/y"),
+        (DATASET, "target", "/mnt/y"),
+        (DATASET, "name", "y"),
+        (BOOT, "name", "y"),
+    ],
+)
+def test_a_record_that_speaks_of_something_else_than_its_file_is_damaged(
+    state: Path, record: object, name: str, other: str
+) -> None:
+    volumes.write_record(VOLUME)
+    datasets.save_record(DATASET, durable=False)
+    boot_record.save_boot_record(BOOT)
+    module = {VOLUME: volumes, DATASET: datasets}.get(record)
+    folder = {VOLUME: "volumes", DATASET: "datasets/*"}.get(record, "boot")
+    (file,) = state.glob(f"{folder}/*.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: other}))
+    damaged = module.damaged_records() if module else boot_record.damaged_boot_records()
+    assert not (module.all_records() if module else boot_record.all_boot_records())
+    (error,) = damaged.values()
+    assert "cannot be read: what it says belongs into " in error.message
 
 
 @pytest.mark.parametrize("record", [VOLUME, DATASET, BOOT])
