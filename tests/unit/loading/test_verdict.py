@@ -471,6 +471,20 @@ def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, wo
     made = judged(probes, current=current)
     assert (made.change_needed, made.num_workers) == (needed, workers)
     assert ("no change needed" in made.verdict) is not needed
+    assert ("; 4 would do as well" in made.verdict) is not needed
+
+
+@pytest.mark.parametrize(
+    ("measured", "untried", "needed"),
+    [(None, None, True), (None, 8, None), (8, None, True), (8, 16, True)],
+)
+def test_what_is_set_and_was_not_tried_is_held_against_workers_alone(
+    measured: int | None, untried: int | None, needed: bool | None
+) -> None:
+    """A rate without workers says nothing about it, unless more of them would be of no use."""
+    some = [probe(0, 500), *([probe(measured, 2000)] if measured else [])]
+    made = judged(some, current=4, untried=untried)
+    assert (made.num_workers, made.change_needed) == (measured or 0, needed)
 
 
 @pytest.mark.parametrize("current", [4, 8])
@@ -677,7 +691,8 @@ def test_no_share_is_told_of_an_epoch_without_a_known_length() -> None:
 def test_memory_is_counted_for_all_ranks() -> None:
     two = share(ranks=2)
     other = probe(4, 2000, worker_memory_bytes=60 * MIB)
-    made = judged([probe(0, 500), other, probe(4, 2000)], host=two)
+    fewer = probe(2, 1000, worker_memory_bytes=300 * MIB)  # of as many workers more is known
+    made = judged([probe(0, 500), fewer, other, probe(4, 2000)], host=two)
     batch_bytes = 32 * 600_000
     assert made.prefetch_factor is not None
     assert made.shm_bytes == 2 * (4 * made.prefetch_factor + 2) * batch_bytes
@@ -688,6 +703,8 @@ def test_memory_of_workers_that_nobody_has_seen_is_unknown_and_not_nothing() -> 
     made = judged([probe(0, 500)], chosen=Point(4, 2000, 0.08, 0))
     assert (made.num_workers, made.memory_bytes) == (4, None)
     assert made.shm_bytes
+    made = judged([probe(0, 500), probe(2, 900)], chosen=Point(4, 2000, 0.08, 0))
+    assert made.memory_bytes == 4 * 100 * MIB + made.shm_bytes, "as others were seen to hold"
 
 
 def test_batches_of_numpy_arrays_take_memory_and_none_of_it_in_shm() -> None:
