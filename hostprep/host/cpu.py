@@ -46,14 +46,14 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
         usable, usable_from = quota.cpus, f"the quota of cgroup {quota.group}"
     elif len(allowed) < len(online):
         usable_from = "the affinity of this process (cpuset, taskset, isolcpus=)"
-    cores = [_siblings(root, number) for number in sorted(allowed)]
-    known = frozenset(core for core in cores if core)
+    cores = {_siblings(root, number) for number in allowed}
+    known = all(cores)
     return CpuFacts(
         model=_model(root),
         online=len(online),
         affinity=len(allowed),
-        physical_cores=len(known) if all(cores) else None,
-        threads_per_core=max(map(len, known)) if known and all(cores) else None,
+        physical_cores=len(cores) if known else None,
+        threads_per_core=max(map(len, cores)) if known else None,
         quota=quota,
         usable=usable,
         usable_from=usable_from,

@@ -148,9 +148,7 @@ def lasting(done: Pass, results: list[Told]) -> Pass:
 def percentiles(seconds: Sequence[float]) -> Latency:
     """Return the percentiles of at least one time, by the nearest rank."""
     ordered = sorted(seconds)
-    p50, p95, p99 = (
-        ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.95, 0.99)
-    )
+    p50, p95, p99 = (ordered[-(-percent * len(ordered) // 100) - 1] for percent in (50, 95, 99))
     return Latency(p50, p95, p99)
 
 

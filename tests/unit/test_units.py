@@ -14,6 +14,7 @@ from hostprep.units import (
     MOST_BYTES,
     PAGE_BYTES,
     SIZE_FORMS,
+    format_age,
     format_bytes,
     format_count,
     format_number,
@@ -108,6 +109,7 @@ def test_next_to_nothing_is_likely_a_unit_that_was_forgotten() -> None:
         (0.9996, "1.0 s"),
         (59.94, "59.9 s"),
         (59.96, "1 min 00 s"),
+        (59 * 60 + 59, "59 min 59 s"),
         (125, "2 min 05 s"),
         (3599.6, "1 h 00 min"),
         (4200, "1 h 10 min"),
@@ -118,6 +120,21 @@ def test_durations_go_over_into_the_next_unit_as_they_are_rounded(
     seconds: float, words: str
 ) -> None:
     assert format_seconds(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (59.9, "just now"),
+        (60, "1 minute ago"),
+        (3599, "59 minutes ago"),
+        (2 * 3600, "2 hours ago"),
+        (86399, "23 hours ago"),
+        (30 * 86400, "30 days ago"),
+    ],
+)
+def test_an_age_has_one_unit_and_is_not_rounded_up(seconds: float, words: str) -> None:
+    assert format_age(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -144,11 +161,17 @@ def test_a_count_goes_with_its_noun(number: int, noun: str, words: str) -> None:
         (0, "0 B"),
         (1023, "1023 B"),
         (1024, "1.00 KiB"),
+        (1000 << 10, "1000 KiB"),
+        (1023.6 * 1024, "1.00 MiB"),
+        (9.99 * 1024, "9.99 KiB"),
+        (9.996 * 1024, "10.0 KiB"),
+        (99.9 * 1024, "99.9 KiB"),
+        (99.96 * 1024, "100 KiB"),
         (5 << 40, "5.00 TiB"),
         (2000 << 40, "2000 TiB"),
     ],
 )
-def test_sizes_have_three_digits(size_bytes: int, words: str) -> None:
+def test_sizes_have_three_digits(size_bytes: float, words: str) -> None:
     assert format_bytes(size_bytes) == words
 
 
@@ -157,8 +180,11 @@ def test_sizes_have_three_digits(size_bytes: int, words: str) -> None:
     [
         (5, "5 B/s"),
         (1000, "1.00 kB/s"),
+        (999_400, "999 kB/s"),
         (999_700, "1.00 MB/s"),
+        (9_990_000, "9.99 MB/s"),
         (9_996_000, "10.0 MB/s"),
+        (99_900_000, "99.9 MB/s"),
         (99_960_000, "100 MB/s"),
         (2e12, "2000 GB/s"),
     ],
@@ -173,6 +199,7 @@ def test_rates_have_three_digits(bytes_per_s: float, words: str) -> None:
         (3420.4, "3,420"),
         (12.4, "12"),
         (9.96, "10"),
+        (9.94, "9.9"),
         (4.71, "4.7"),
         (0.333, "0.33"),
         (0.0021, "0.0021"),

@@ -99,7 +99,7 @@ def _ready(known: Known, point: Point) -> bool:
 
 def usable_cpus(host: HostShare) -> float:
     """Return the processors that a rank could use while it was measured."""
-    return min(host.capacity_per_rank, host.affinity_cpus / host.ranks, host.measured_cpus)
+    return min(host.capacity_per_rank, host.measured_cpus)
 
 
 def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
@@ -181,7 +181,7 @@ def remedy_compared(decoder: str | None, variants: Iterable[Variant]) -> str:
     rate, used = timed[decoder]
     best_rate, best = max(timed.values(), key=lambda each: each[0])
     factor = best_rate / rate
-    if factor <= 1 + STOP_GAIN or not is_ahead(best, used):
+    if not is_ahead(best, used):
         none = f"none of the decoders here is clearly faster than {decoder}"
         return f"{_STORE_SMALL}; {none}; {_DECODE_ON_GPU}"
     faster = f"decode with {best.name}: {factor:.2f} times as fast as {decoder} at the peak"

@@ -16,7 +16,7 @@ from hostprep.loading.curve import prefetch_factor
 from hostprep.loading.hazards import much_growth
 from hostprep.loading.model import Batching, Binding, Probe, Subject
 from hostprep.loading.recommendation import Recommendation
-from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds, worth
+from hostprep.loading.search import STOP_GAIN, Point, delivered, worth
 from hostprep.loading.verdict.binding import remedy, what_binds
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.reasons import NO_GPU, Choice, reasons_of
@@ -110,8 +110,7 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     # What nobody has tried must promise a higher rate to be worth a change.
     compared = worth if chosen.probes else delivered
     best = max(compared(p, known.gpu_rate) for p in borne)
-    good = compared(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
-    if good or feeds(point, known.gpu_rate):
+    if compared(point, known.gpu_rate) >= (1 - STOP_GAIN) * best:
         as_well = chosen.workers < current and (chosen.workers or known.gpu_rate is not None)
         fewer = f"; {chosen.workers} would do as well" if as_well else ""
         return current, unneeded, f"{now}{fewer}"

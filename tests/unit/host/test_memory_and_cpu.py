@@ -243,6 +243,35 @@ def test_unknown_topology_stays_unknown() -> None:
     assert cpu.model is None
 
 
+def test_topology_that_is_known_of_some_processors_alone_is_unknown(tmp_path: Path) -> None:
+    shutil.copytree(host("hybrid"), tmp_path, dirs_exist_ok=True)
+    topology = tmp_path / "sys/devices/system/cpu/cpu1/topology"
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        (topology / name).unlink(missing_ok=True)
+    cpu = read_cpu(tmp_path)
+    assert (cpu.affinity, cpu.physical_cores, cpu.threads_per_core) == (2, None, None)
+    # An older kernel has another name for the same, and one without /sys tells what is allowed.
+    (topology / "thread_siblings_list").write_text("0-1\n")
+    (tmp_path / "sys/devices/system/cpu/cpu0/topology/core_cpus_list").write_text("0-1\n")
+    cpu = read_cpu(tmp_path)
+    assert (cpu.physical_cores, cpu.threads_per_core) == (1, 2)
+    (tmp_path / "sys/devices/system/cpu/online").unlink()
+    assert read_cpu(tmp_path).affinity == 2
+
+
+def test_the_most_threads_of_a_core_count_where_cores_differ(tmp_path: Path) -> None:
+    shutil.copytree(host("hybrid"), tmp_path, dirs_exist_ok=True)
+    cpus = tmp_path / "sys/devices/system/cpu"
+    (cpus / "online").write_text("0-2\n")
+    status = tmp_path / "proc/self/status"
+    status.write_text(status.read_text().replace("0-1", "0-2"))
+    for number, siblings in ((0, "0-1"), (1, "0-1"), (2, "2")):
+        (cpus / f"cpu{number}/topology").mkdir(parents=True, exist_ok=True)
+        (cpus / f"cpu{number}/topology/core_cpus_list").write_text(f"{siblings}\n")
+    cpu = read_cpu(tmp_path)
+    assert (cpu.affinity, cpu.physical_cores, cpu.threads_per_core) == (3, 2, 2)
+
+
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     """Of cgroups, and of programs, which the kernel cuts at 15 bytes, in mid-character too."""
     shutil.copytree(host("hybrid"), tmp_path, dirs_exist_ok=True)

@@ -127,6 +127,42 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     assert "tokenise" in (own.remedy or "") and "for images, make" in (own.remedy or "")
 
 
+def test_arrays_are_to_be_stored_smaller_only_where_reading_them_in_binds() -> None:
+    probes = [probe(0, 500, own_cpus=1.0), probe(8, 3800, **BUSY)]
+    collated = judged(probes, staged=replace(stages(collate=0.002), kind="npy"))
+    assert collated.binding is Binding.COLLATE
+    assert (collated.remedy or "").startswith("make batches of uint8")
+
+
+@pytest.mark.parametrize(
+    ("seen", "binding"),
+    [
+        ({"own_cpus": 2.0, "main_cpus": 0.3, "runnable_cpus": 2.0, "others_cpus": 1.0}, "waiting"),
+        ({"own_cpus": 7.8, "main_cpus": 0.9, "runnable_cpus": 7.8}, "cpu"),
+        ({"own_cpus": 0.9, "main_cpus": 0.5, "runnable_cpus": 0.9}, "waiting"),
+    ],
+)
+def test_processes_with_as_many_workers_are_judged_by_their_mean(
+    seen: dict[str, float], binding: str
+) -> None:
+    """And a main process binds if it is both at its limit and has most of the work."""
+    some = [probe(8, 2000, **seen) for _ in range(3)]
+    assert judged([probe(0, 500), *some]).binding == binding
+
+
+@pytest.mark.parametrize(
+    ("workers", "main_seconds", "binds"),
+    [(8, 0.00050, True), (8, 0.00035, False), (0, 0.00030, True), (0, 0.00020, False)],
+)
+def test_what_a_class_does_in_the_main_process_binds(
+    workers: int, main_seconds: float, binds: bool
+) -> None:
+    """Beside workers it takes nearly all of the time then, and without any half of it."""
+    sample = cost(main_seconds=main_seconds, main_cpu_seconds=main_seconds)
+    made = judged([probe(0, 2000), probe(8, 2000, **BUSY)], chosen=workers, sample=sample)
+    assert (made.binding is Binding.MAIN_PROCESS) is binds
+
+
 @pytest.mark.parametrize(("runnable", "binding"), [(1.95, Binding.CPU), (1.0, Binding.WAITING)])
 def test_busy_workers_wait_for_nothing_where_there_was_no_time_for_more(
     runnable: float, binding: Binding
@@ -156,6 +192,7 @@ def test_busy_workers_wait_for_nothing_where_there_was_no_time_for_more(
         ),
         ("pillow", {"pillow": 500.0, "opencv": 530.0}, "decode with opencv: 1.06 times"),
         ("pillow", {"pillow": None, "opencv": 505.0}, "decode with a faster library"),
+        ("pillow", {"opencv": 505.0, "simplejpeg": 700.0}, "decode with a faster library"),
         ("pillow", {}, "decode with a faster library"),
     ],
 )
@@ -211,6 +248,8 @@ def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
     seen = judged(probes, staged=stages(read_as_is=0.02))
     assert seen.binding is Binding.READ
     assert (seen.remedy or "").startswith("move the data closer: hostprep stage")
+    there = judged(probes, staged=replace(stages(read_as_is=0.02), storage="ram"))
+    assert (there.remedy or "").startswith("the files are in memory already")
 
 
 @pytest.mark.parametrize(
@@ -399,6 +438,11 @@ def test_unconfirmed_workers_that_wait_are_not_said_to_be_short_of_processors() 
     assert made.binding is Binding.READ
     busy = Point(16, 4100, 0.08, 0)
     assert judged([probe(0, 500)], chosen=busy).binding is Binding.CPU
+    few = Point(2, 1000, 0.08, 0)  # which wait for nothing, though the host could do more
+    assert judged([probe(0, 500)], chosen=few).binding is Binding.CPU
+    most = Point(40, 7500, 0.08, 0)  # which wait, but have reached what processors can do
+    slow = cost(worker_seconds=5e-3, cpu_seconds=1e-3, waiting_seconds=4e-3, sample_bytes=1000)
+    assert judged([probe(0, 200)], sample=slow, chosen=most).binding is Binding.CPU
 
 
 @pytest.mark.parametrize("gpu", [None, 1500.0, 1e6])
@@ -427,6 +471,20 @@ def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, wo
     made = judged(probes, current=current)
     assert (made.change_needed, made.num_workers) == (needed, workers)
     assert ("no change needed" in made.verdict) is not needed
+    assert ("; 4 would do as well" in made.verdict) is not needed
+
+
+@pytest.mark.parametrize(
+    ("measured", "untried", "needed"),
+    [(None, None, True), (None, 8, None), (8, None, True), (8, 16, True)],
+)
+def test_what_is_set_and_was_not_tried_is_held_against_workers_alone(
+    measured: int | None, untried: int | None, needed: bool | None
+) -> None:
+    """A rate without workers says nothing about it, unless more of them would be of no use."""
+    some = [probe(0, 500), *([probe(measured, 2000)] if measured else [])]
+    made = judged(some, current=4, untried=untried)
+    assert (made.num_workers, made.change_needed) == (measured or 0, needed)
 
 
 @pytest.mark.parametrize("current", [4, 8])
@@ -478,8 +536,9 @@ def test_samples_that_take_longer_than_sending_them_are_not_as_good_as_ready(
 def test_what_sending_was_measured_to_take_is_what_samples_are_held_against() -> None:
     """Batches of many small tensors take far longer than their bytes tell."""
     probes = [probe(0, 4000), probe(2, 2950)]
-    made = judged(probes, chosen=0, sample=cost(cpu_seconds=1 / 4000), transport=3000)
-    assert made.binding is Binding.TRANSPORT
+    small = cost(cpu_seconds=1 / 4000, sample_bytes=1000)
+    assert judged(probes, chosen=0, sample=small, transport=3000).binding is Binding.TRANSPORT
+    assert judged(probes, chosen=0, sample=small, transport=1e6).binding is Binding.CPU
 
 
 def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
@@ -500,6 +559,15 @@ def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> 
 def test_a_gain_of_more_than_twice_is_a_factor_and_no_percentage(rate: float, words: str) -> None:
     made = judged([probe(0, 1000), probe(4, rate)], current=0)
     assert f"(num_workers=0 now, {words})" in made.verdict
+
+
+def test_of_workers_that_are_hardly_slower_nobody_says_that_the_gpu_waits_for_each_batch() -> None:
+    made = judged([probe(0, 300), probe(2, 1000), probe(4, 1030), probe(8, 1060)], current=2)
+    assert (made.num_workers, made.change_needed) == (4, True)
+    assert "(num_workers=2 now, 3% faster this way)" in made.verdict
+    as_good = judged([probe(0, 300), probe(2, 1000), probe(4, 1040)], current=2)
+    assert (as_good.num_workers, as_good.change_needed) == (2, False)
+    assert "as well" not in as_good.verdict, "of more workers"
 
 
 def test_what_the_host_does_not_bear_is_no_reason_for_a_change() -> None:
@@ -622,7 +690,9 @@ def test_no_share_is_told_of_an_epoch_without_a_known_length() -> None:
 
 def test_memory_is_counted_for_all_ranks() -> None:
     two = share(ranks=2)
-    made = judged([probe(0, 500), probe(4, 2000)], host=two)
+    other = probe(4, 2000, worker_memory_bytes=60 * MIB)
+    fewer = probe(2, 1000, worker_memory_bytes=300 * MIB)  # of as many workers more is known
+    made = judged([probe(0, 500), fewer, other, probe(4, 2000)], host=two)
     batch_bytes = 32 * 600_000
     assert made.prefetch_factor is not None
     assert made.shm_bytes == 2 * (4 * made.prefetch_factor + 2) * batch_bytes
@@ -633,6 +703,8 @@ def test_memory_of_workers_that_nobody_has_seen_is_unknown_and_not_nothing() -> 
     made = judged([probe(0, 500)], chosen=Point(4, 2000, 0.08, 0))
     assert (made.num_workers, made.memory_bytes) == (4, None)
     assert made.shm_bytes
+    made = judged([probe(0, 500), probe(2, 900)], chosen=Point(4, 2000, 0.08, 0))
+    assert made.memory_bytes == 4 * 100 * MIB + made.shm_bytes, "as others were seen to hold"
 
 
 def test_batches_of_numpy_arrays_take_memory_and_none_of_it_in_shm() -> None:
@@ -646,6 +718,11 @@ def test_pinning_only_with_a_gpu() -> None:
     probes = [probe(0, 500), probe(4, 2000)]
     assert judged(probes, cuda=True).pin_memory
     assert not judged(probes).pin_memory
+    # 4 workers with 2 batches of 18 MiB each and 2 more: 183 MiB, of which a tenth of this is less.
+    tight = judged(probes, cuda=True, host=share(memory_available_bytes=1500 * MIB))
+    assert not tight.pin_memory
+    assert any("a tenth of the available memory" in reason for reason in tight.reasons)
+    assert judged(probes, cuda=True, host=share(memory_available_bytes=2000 * MIB)).pin_memory
 
 
 def test_workers_persist_where_starting_them_costs() -> None:

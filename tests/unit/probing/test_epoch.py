@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hostprep.probing.epoch import predict
-from hostprep.probing.model import DataSet
+from hostprep.probing.model import DataSet, Latency
 from hostprep.probing.pass_rates import line_through, percentiles
 from tests.unit.probing.made import fio_run, small_files, small_run
 
@@ -111,5 +111,7 @@ def test_the_line_through_files() -> None:
 
 def test_percentiles_are_of_the_nearest_rank() -> None:
     latency = percentiles([float(number) for number in range(100, 0, -1)])
-    assert (latency.p50, latency.p95, latency.p99) == (51, 96, 100)
-    assert percentiles([2.0]).p99 == 2.0
+    assert (latency.p50, latency.p95, latency.p99) == (50, 95, 99)
+    latency = percentiles([3.0, 1.0, 2.0])
+    assert (latency.p50, latency.p95, latency.p99) == (2.0, 3.0, 3.0)
+    assert percentiles([2.0]) == Latency(2.0, 2.0, 2.0)
