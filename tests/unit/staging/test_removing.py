@@ -153,6 +153,22 @@ def test_what_is_not_as_staged_stays_with_what_is_around_it(staged: Staged) -> N
     assert not staged.copy.exists()
 
 
+def test_what_is_gone_is_so_for_good_before_its_names_are(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies that a power cut brought back would be taken for somebody's, and stay."""
+    meddle(staged.copy)
+    whole, at_flush = staged.on_record(), []
+
+    def flushing(descriptor: int) -> None:
+        assert os.path.samestat(os.fstat(descriptor), staged.copy.parent.stat())
+        at_flush.append(((staged.copy / "class-0").exists(), staged.on_record() == whole))
+
+    monkeypatch.setattr(removing, "flush_file_system", flushing)
+    removing.remove_ours(staged.parent_fd, staged.record, Silent())
+    assert at_flush == [(False, True)] and staged.on_record() != whole
+
+
 def test_it_is_hidden_before_it_is_removed(staged: Staged) -> None:
     assert removing.open_hidden(staged.parent_fd, "data") is None
     staged.copy.chmod(0o555)

@@ -85,6 +85,7 @@ def put_fifo(place: Path) -> None:
 
 def put_full(place: Path) -> None:
     (place.parents[1] / "victim").rename(place)
+    place.chmod(0o777)  # whoever may rename it may well write to it, and shall still
 
 
 def put_anothers(place: Path) -> None:
@@ -109,6 +110,8 @@ def test_what_is_exchanged_before_it_is_open_is_not_used(
     there = parent / "own" if put is put_full else parent.parent / "victim"
     assert os.listdir(there / "sub") == ["precious"] and os.listdir(there) == ["sub"]
     assert os.path.lexists(parent / "own") is (put is not put_nothing)
+    if put is put_full:
+        assert there.stat().st_mode & 0o777 == 0o777
     if put is put_anothers:
         assert not list((parent / "own").iterdir())
     assert open_files() == held

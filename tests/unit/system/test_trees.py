@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in, remove_tree, writable
+from hostprep.system.trees import (
+    DIRECTORY_FLAGS,
+    DirCache,
+    empty_tree,
+    join,
+    names_in,
+    remove_directory,
+    remove_tree,
+    writable,
+)
 from tests.kit.hostile import tree_that_leads_out
 from tests.kit.processes import open_files
 
@@ -138,6 +147,63 @@ def test_a_tree_deeper_than_any_path_is_removed(root: int, tmp_path: Path) -> No
         assert names_in(root) == [] and open_files() == before
     finally:
         subprocess.run(["rm", "-rf", str(tmp_path / "root/top")], check=True)  # too deep for pytest
+
+
+def test_what_says_whose_it_is_goes_last(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed meanwhile leaves what the next one knows it by."""
+    (tmp_path / "root/sub").mkdir()
+    for name in ("info", "zzz", "aaa", "sub/info"):
+        (tmp_path / "root" / name).write_bytes(b"x")
+    unlink = os.unlink
+
+    def noting(name: str, *, dir_fd: int) -> None:
+        left.append(sorted(names_in(root)))
+        unlink(name, dir_fd=dir_fd)
+
+    left: list[list[str]] = []
+    monkeypatch.setattr(os, "unlink", noting)
+    empty_tree(root, last="info")
+    assert all("info" in names for names in left) and left[-1] == ["info"]
+    assert names_in(root) == []
+
+
+def test_nobody_else_gets_into_what_is_being_removed(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root/open/sub").mkdir(parents=True)
+    for folder in (tmp_path / "root", tmp_path / "root/open", tmp_path / "root/open/sub"):
+        (folder / "file").write_bytes(b"x")
+        folder.chmod(0o777)
+    unlink, modes = os.unlink, []
+
+    def noting(name: str, *, dir_fd: int) -> None:
+        modes.append(stat.S_IMODE(os.fstat(dir_fd).st_mode))
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", noting)
+    empty_tree(root)
+    assert modes == [0o700] * 3
+
+
+def test_only_the_open_directory_is_removed(root: int, tmp_path: Path) -> None:
+    os.mkdir("own", dir_fd=root)
+    descriptor = os.open("own", DIRECTORY_FLAGS, dir_fd=root)
+    try:
+        (tmp_path / "root/own").rename(tmp_path / "root/moved")
+        assert remove_directory(root, "own", descriptor) is False, "it is somewhere else"
+        (tmp_path / "root/own").symlink_to("moved")
+        assert remove_directory(root, "own", descriptor) is False
+        (tmp_path / "root/own").unlink()
+        (tmp_path / "root/own").mkdir()
+        assert remove_directory(root, "own", descriptor) is False
+        assert sorted(names_in(root)) == ["moved", "own"]
+        assert remove_directory(root, "moved", descriptor) is True
+        assert remove_directory(root, "moved", descriptor) is True, "it is gone already"
+        assert names_in(root) == ["own"]
+    finally:
+        os.close(descriptor)
 
 
 def test_a_file_system_that_refuses_modes_keeps_nothing(
