@@ -18,6 +18,11 @@ from hostprep.system.files import new_file_obstacle
 from hostprep.system.state import cannot_lock, cannot_remember, run_dir, state_dir
 from hostprep.units import format_count
 
+_RECORDS_OF_CONTAINERS = (
+    "what a container records ends with it, unless HOSTPREP_STATE_DIR and HOSTPREP_RUN_DIR are on a"
+    " volume"
+)
+
 
 def unkept_refusal(
     request: StageRequest, files: CopyPlan, previous: Record | None
@@ -74,8 +79,8 @@ def ownership_refusal(
         return Refused(
             f"{request.target}{whose} exists and was not staged by hostprep, according to its"
             f" records in {state_dir()}; nothing was changed.",
-            f"choose another --name, or move it away{renamed}",
-            spec_hint=f"choose another `name`, or move it away{renamed}",
+            f"choose another --name, or move it away{renamed}; {_RECORDS_OF_CONTAINERS}",
+            spec_hint=f"choose another `name`, or move it away{renamed}; {_RECORDS_OF_CONTAINERS}",
         )
     return of_another_source(request, previous) if previous.source != request.source else None
 

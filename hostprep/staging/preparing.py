@@ -30,6 +30,7 @@ from hostprep.staging.target.private import PrivateDir, is_there, prepare
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
 from hostprep.system.descriptors import closed_on_error
+from hostprep.system.locks import Locked
 from hostprep.volumes.apply import AppliedVolume, Overtaken, apply_volume
 from hostprep.volumes.facts import gather
 from hostprep.volumes.plan import VolumePlan, plan_volume
@@ -106,11 +107,16 @@ def begin(
                     private.remove()
             private.close()
             raise
-    except (HostprepError, OSError):
+    except (HostprepError, OSError) as error:
         if takes and not first and previous is not None:
             with suppress(OSError):
                 save_record(previous, durable=not plan.in_ram)
-        if first and previous is None and not _left_something(parent_fd, request.target):
+        others = isinstance(error, Locked)  # what is there is another run's
+        if (
+            first
+            and previous is None
+            and (others or not _left_something(parent_fd, request.target))
+        ):
             forget(record)
         raise
 

@@ -109,7 +109,7 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
                     f" {format_bytes(space.free_bytes)} free in {space.bytes_where}"
                     f" {format_bytes(taken_bytes)} go to {names}; {format_bytes(lacking)} are"
                     " missing. Nothing was changed.",
-                    larger_volume(share.request, space.volume_bytes, lacking),
+                    larger_volume(share.request, space, lacking),
                 )
         if (
             space.free_inodes is not None

@@ -14,7 +14,8 @@ from hostprep.staging.failures import DISK_FAILS, SEE_DMESG, what_is_fixed
 from hostprep.staging.observer import Observer
 from hostprep.staging.publishing.removing import hide, remove_hidden, remove_ours
 from hostprep.staging.record.records import Record, forget, save_record
-from hostprep.staging.target.owned import open_own, private_name
+from hostprep.staging.target.held import open_held
+from hostprep.staging.target.owned import private_name
 from hostprep.staging.target.place import check_bare
 from hostprep.staging.target.private import moved_away, open_or_make, remove_opened
 from hostprep.staging.unstage_plan import UnstagePlan, open_target_parent
@@ -102,7 +103,7 @@ def _remove(plan: UnstagePlan, parent_fd: int, observer: Observer) -> tuple[str,
     private_fd = None
     # The same descriptor for all steps, so that nothing can be exchanged in between.
     try:
-        find = open_or_make if hides or plan.hidden else open_own
+        find = open_or_make if hides or plan.hidden else open_held
         private_fd = find(parent_fd, record.target)
     except OSError as error:
         if not hides or error.errno not in (errno.ENOSPC, errno.EDQUOT):

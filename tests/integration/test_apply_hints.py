@@ -94,6 +94,8 @@ def test_what_has_the_place_of_a_data_set_is_told_in_the_words_of_the_spec(
 ) -> None:
     (safe_dir / "to/city").mkdir(parents=True)
     spec = write_spec(safe_dir / "lab.yml", datasets=[{"source": source, "to": safe_dir / "to"}])
-    assert refusal(spec)["hint"] == "choose another `name`, or move it away"
+    assert refusal(spec)["hint"].startswith("choose another `name`, or move it away; ")
     hint = hostprep("stage", source, "--to", safe_dir / "to", expect=5)["error"]["hint"]
-    assert hint == "choose another --name, or move it away"
+    assert (
+        hint.startswith("choose another --name, or move it away; ") and "HOSTPREP_STATE_DIR" in hint
+    )

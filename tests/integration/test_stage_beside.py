@@ -19,6 +19,7 @@ from hostprep.staging import deciding
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans import space
 from hostprep.staging.plans.space import Space
+from hostprep.staging.target import held
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import RamBudget
 from tests.kit.compare import differences
@@ -99,6 +100,24 @@ def test_what_another_run_is_still_to_write_is_not_free(
     assert differences(first, safe_dir / "fast/first", owners=True) == []
     told = hostprep("stage", second, *into, expect=5)["error"]
     assert "still to write" not in told["message"], "it is written"
+
+
+def test_without_common_locks_only_one_run_is_at_work_on_a_data_set(
+    sources: tuple[Path, Path], safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in two containers with one volume: both would write to the same copies."""
+    monkeypatch.setattr(held, "_PATIENCE_SECONDS", 0.05)
+    source, place = sources[0], safe_dir / "fast"
+    with at_work("stage", source, "--to", place) as process:
+        monkeypatch.setenv("HOSTPREP_RUN_DIR", str(safe_dir / "other"))
+        assert hostprep("unstage", "first", expect=1)["error"]["code"] == "locked"
+        monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "others"))
+        error = hostprep("stage", source, "--to", place, expect=1)["error"]
+        assert error["code"] == "locked" and "nothing was changed" in error["message"]
+        assert hostprep("status")["datasets"] == [], "nothing is on record that was not begun"
+        assert published(process)
+    assert differences(source, place / "first", owners=True) == []
+    assert os.listdir(place) == ["first"]
 
 
 def test_so_is_what_an_update_is_still_to_write(

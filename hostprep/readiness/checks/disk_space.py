@@ -41,7 +41,10 @@ def _read_only(room: Room) -> Finding:
     point = room.mount_point
     writable = f"mount -o remount,rw {quote(point)}, once `dmesg` says why it is not writable"
     if not room.staged_to:
-        writable += "; or set HOSTPREP_STATE_DIR to another place for hostprep's records"
+        writable += (
+            "; or, as in a container that is read-only on purpose, set HOSTPREP_STATE_DIR to"
+            " another place for hostprep's records"
+        )
     what = "nothing can be staged to it" if room.staged_to else "hostprep cannot keep records there"
     return Finding(
         Status.WARN,

@@ -239,17 +239,30 @@ def room_for(
     return space, memory
 
 
-def larger_volume(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
-    """Return the hint if this much room is missing, in a volume of this size if it is one."""
+def larger_volume(request: StageRequest, space: Space, lacking_bytes: int) -> str:
+    """Return the hint if this much room is missing, in a volume if it is one."""
     if request.volume_size_bytes is None:
-        return f"free {format_bytes(lacking_bytes)} there, or choose another --to"
-    return f"ask for a larger volume: --to-tmpfs {_enough(request, volume_bytes, lacking_bytes)}"
+        return f"{_more_room(space, lacking_bytes)}, or choose another --to"
+    enough = _enough(request, space.volume_bytes, lacking_bytes)
+    return f"ask for a larger volume: --to-tmpfs {enough}"
 
 
-def _larger_in_spec(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
+def _larger_in_spec(request: StageRequest, space: Space, lacking_bytes: int) -> str:
     if request.volume_size_bytes is None:
-        return f"free {format_bytes(lacking_bytes)} there, or choose another `to`"
-    return f"give the volume `size: {_enough(request, volume_bytes, lacking_bytes)}` or more"
+        return f"{_more_room(space, lacking_bytes)}, or choose another `to`"
+    enough = _enough(request, space.volume_bytes, lacking_bytes)
+    return f"give the volume `size: {enough}` or more"
+
+
+def _more_room(space: Space, lacking_bytes: int) -> str:
+    free = f"free {format_bytes(lacking_bytes)} there"
+    if space.fstype != "tmpfs" or space.bytes_by_quota:
+        return free
+    # Of a container's /dev/shm, which has 64 MB if nobody asks for more, there is little to free.
+    return (
+        f"{free}, make that tmpfs larger (mount -o remount,size=SIZE; in a container docker run"
+        " --shm-size=SIZE or --tmpfs PATH:size=SIZE)"
+    )
 
 
 def _enough(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
@@ -274,8 +287,8 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
             f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
             f"pages, and {space.bytes_where} has {format_bytes(space.free_bytes)} free{reserved}; "
             f"{format_bytes(lacking)} are missing. Nothing was changed.",
-            larger_volume(request, space.volume_bytes, lacking),
-            spec_hint=_larger_in_spec(request, space.volume_bytes, lacking),
+            larger_volume(request, space, lacking),
+            spec_hint=_larger_in_spec(request, space, lacking),
         )
     if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
         taken, hint = "", "choose a target with more inodes, or pack the data set into fewer files"

@@ -119,7 +119,8 @@ def read_only_refusal(path: str) -> Refused:
         f"the file system of {path} is mounted read-only; nothing was changed.",
         "find out why (the kernel does it after an error, see `dmesg`), then mount it for writing:"
         f" `findmnt -T {shlex.quote(path)}` shows it; in a systemd service ProtectSystem= does"
-        " it, except to what ReadWritePaths= names",
+        " it, except to what ReadWritePaths= names, and in a container --read-only, or a volume"
+        " that was given with :ro",
     )
 
 

@@ -22,6 +22,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.model import Entry
 from hostprep.staging.record.manifest import FORMAT
+from hostprep.staging.target.held import hold, let_go, open_held
 from hostprep.staging.target.owned import (
     INFO,
     OTHERS_WRITE,
@@ -32,6 +33,7 @@ from hostprep.staging.target.owned import (
 )
 from hostprep.staging.tree import walk
 from hostprep.system.descriptors import closed_on_error, closing_fd
+from hostprep.system.locks import Locked
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
     empty_tree,
@@ -84,6 +86,7 @@ class PrivateDir:
 
     def close(self) -> None:
         """Close its descriptors; the parent's remains the caller's."""
+        let_go(self.fd)
         os.close(self.tree_fd)
         os.close(self.fd)
 
@@ -127,9 +130,10 @@ def is_there(parent_fd: int, target: str) -> bool:
 def open_or_make(parent_fd: int, target: str) -> int:
     """Return a descriptor of the private directory, creating it if there is none.
 
-    Raises ``Refused`` if something that is not ours has the name.
+    Raises ``Refused`` if something that is not ours has the name, ``Locked`` if another run is at
+    work in it.
     """
-    descriptor = open_own(parent_fd, target)
+    descriptor = open_held(parent_fd, target)
     if descriptor is None:
         return _make(parent_fd, {"target": target})
     with closed_on_error(descriptor):
@@ -141,10 +145,11 @@ def open_or_make(parent_fd: int, target: str) -> int:
 def prepare(parent_fd: int, purpose: dict[str, str], then: str | None = None) -> PrivateDir:
     """Open the private directory for work, and empty it if its work cannot be taken over.
 
-    ``then`` is what the next run does with what this one leaves in it.
+    ``then`` is what the next run does with what this one leaves in it. Raises ``Locked`` if another
+    run is at work in it.
     """
     target = purpose["target"]
-    found = open_own(parent_fd, target)
+    found = open_held(parent_fd, target)
     descriptor = _make(parent_fd, purpose) if found is None else found
     with closed_on_error(descriptor):
         resumable = found is not None and read_info(found) == {**purpose, "format": FORMAT}
@@ -173,6 +178,7 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
                 os.rmdir(name, dir_fd=parent_fd)
         raise
     try:
+        hold(descriptor, purpose["target"])
         # The target's owner can replace a directory that was just created by one of theirs, whose
         # contents would remain theirs.
         if names_in(descriptor):
@@ -248,7 +254,10 @@ def sweep(parent_fd: int, target: str) -> None:
 
     Raises ``Refused`` if something that is not ours has the name.
     """
-    descriptor = open_own(parent_fd, target)
+    try:
+        descriptor = open_held(parent_fd, target)
+    except Locked:
+        return  # the other run removes it itself
     if descriptor is None:
         return
     with closing_fd(descriptor):

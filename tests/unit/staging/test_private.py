@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hostprep.errors import Refused
+from hostprep.staging.target import held
 from hostprep.staging.target.private import (
     footprint,
     is_there,
@@ -19,6 +20,7 @@ from hostprep.staging.target.private import (
     prepare,
     sweep,
 )
+from hostprep.system.locks import Locked
 from tests.kit.acls import access_acl
 from tests.kit.processes import open_files
 
@@ -52,6 +54,43 @@ def test_only_what_an_earlier_run_left_for_the_same_is_taken_up(
     private = prepare(parent_fd, {**purpose, "verify": "none"})
     private.close()
     assert private.resumable is False and not copy.exists()
+
+
+def test_while_it_is_open_nobody_else_works_in_it(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "_PATIENCE_SECONDS", 0.05)
+    purpose = {"target": str(tmp_path / "data"), "verify": "readback"}
+    private = prepare(parent_fd, purpose)
+    for work in (
+        lambda: prepare(parent_fd, purpose),
+        lambda: open_or_make(parent_fd, str(tmp_path / "data")),
+    ):
+        with pytest.raises(Locked, match="is at work on"):
+            work()
+    sweep(parent_fd, purpose["target"])
+    assert (tmp_path / ".hostprep-data/tree").is_dir(), "what another run needs is left to it"
+    stuck = os.dup(private.fd)  # as in a killed worker that does not end
+    private.close()
+    prepare(parent_fd, purpose).close()
+    os.close(stuck)
+
+
+def test_what_was_removed_meanwhile_is_not_worked_in(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run publishes and ends between the moments of opening and of holding."""
+    purpose = {"target": str(tmp_path / "data"), "verify": "readback"}
+    private = prepare(parent_fd, purpose)
+
+    def ends(_: float) -> None:
+        private.remove()
+        private.close()
+
+    monkeypatch.setattr("time.sleep", ends)
+    with pytest.raises(Locked, match="was at work on"):
+        prepare(parent_fd, purpose)
+    assert os.listdir(tmp_path) == []
 
 
 def test_where_others_may_write_everything_it_is_not_begun(

@@ -139,6 +139,9 @@ def test_the_refusal_shows_its_arithmetic_and_what_to_do() -> None:
     assert "(beside 1.00 GiB that it keeps for itself)" in refusal.message
     assert "--to" in refusal.hint and "free 1.00 GiB" in refusal.hint
     assert refusal.spec_hint == "free 1.00 GiB there, or choose another `to`"
+    space = Space(11 * GIB, 10 * GIB, 5, None, where="/dev/shm", fstype="tmpfs")
+    refusal = check_space(INTO_A_DIRECTORY, space)
+    assert refusal is not None and "docker run --shm-size=SIZE" in (refusal.hint or "")
 
 
 @pytest.mark.parametrize(
