@@ -114,7 +114,8 @@ def _judge_one(found: Source) -> Finding:
 
 
 def _judge_hanging(found: Source, status: Status, so: str) -> Finding:
-    why = _lower(found.dataset.origin.why)
+    sentence = found.dataset.origin.why.rstrip(".")
+    why = f"{sentence[:1].lower()}{sentence[1:]}"
     if found.waited_long:
         message = f"{why}; processes that touch it hang."
         return _finding(found, Status.FAIL, message, _let_go(found))
@@ -127,7 +128,8 @@ def _judge_hanging(found: Source, status: Status, so: str) -> Finding:
 
 
 def _judge_denied(found: Source, so: str) -> Finding:
-    closed = f"{found.dataset.source} may not be read by {_who(found)}"
+    who = "root" if found.denied_root else "this user"
+    closed = f"{found.dataset.source} may not be read by {who}"
     if found.dataset.is_there:
         message = (
             f"{closed}, so it was not looked at; {so}. To look at it, run"
@@ -141,14 +143,6 @@ def _judge_denied(found: Source, so: str) -> Finding:
 def _finding(found: Source, status: Status, message: str, remedy: Remedy | None) -> Finding:
     wanted = "answers, and is a directory that is not empty"
     return found.dataset.finding(status, message, found.dataset.origin.state, wanted, remedy)
-
-
-def _lower(sentence: str) -> str:
-    return f"{sentence[:1].lower()}{sentence[1:].rstrip('.')}"
-
-
-def _who(found: Source) -> str:
-    return "root" if found.denied_root else "this user"
 
 
 def _who_may(found: Source) -> str:
