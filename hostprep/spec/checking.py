@@ -16,21 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from hostprep.dataclass import dataclass
 from hostprep.spec.document import Document, KeyPath, Value, shown
 from hostprep.spec.feeding import mistakes_in_feeding
-from hostprep.spec.model import (
-    DatasetSpec,
-    RequirementSpec,
-    Spec,
-    SpecError,
-    VolumeSpec,
-)
+from hostprep.spec.model import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
 from hostprep.spec.names import name_problem
-from hostprep.spec.schema import (
-    DatasetEntry,
-    Package,
-    RequirementEntry,
-    SpecFile,
-    VolumeEntry,
-)
+from hostprep.spec.schema import DatasetEntry, Package, RequirementEntry, SpecFile, VolumeEntry
 from hostprep.spec.wording import listed, nearest, or_near, unknown
 
 Entry = TypeVar("Entry")

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import mount_containing
-from hostprep.readiness.checks._datasets import (
-    JudgedDataset,
-    judged_datasets,
-)
+from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets
 from hostprep.readiness.checks._records import (
     NONE_KNOWN,
     DamagedRecord,
@@ -18,14 +15,7 @@ from hostprep.readiness.checks._records import (
     not_judged,
 )
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import (
-    Check,
-    Finding,
-    Level,
-    Remedy,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import Check, Finding, Level, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.feeding import holder_of
 
