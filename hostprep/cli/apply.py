@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -102,20 +102,7 @@ def _is_agreed_to() -> bool:
 def _conclude(applied: Applied, *, as_json: bool) -> None:
     error = _error(applied)
     if as_json:
-        fields = host_plan_fields(applied.plan)
-        # Objects that the plan meant to change, but that still do not match the spec.
-        left = [each for each in applied.after.lacking if each not in applied.plan.unchanged]
-        fields |= {
-            "unchanged": [*fields["unchanged"], *map(asdict, left)],
-            "dry_run": False,
-            "changed": bool(applied.done),
-            "done": [asdict(change) for change in applied.done],
-            "staged": [asdict(staged) for staged in applied.staged],
-            "failed": [asdict(problem) for problem in applied.failed],
-            "not_tried": [asdict(each) for each in applied.not_tried],
-            "pending": [asdict(change) for change in applied.after.changes],
-            "refusals": [asdict(refusal) for refusal in applied.refusals],
-        }
+        fields = _fields(applied)
         if error is not None:
             fields["error"] = error_fields(error)
         emit_json("apply", fields, ok=applied.ok)
@@ -136,6 +123,23 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
             say(printable(f"left: {each.kind} {each.subject}: {each.reason}"))
         but = f", but for {lacking_objects(applied.after)}" if applied.after.lacking else ""
         emit_text(f"looked at again: the host is as the spec says{but}")
+
+
+def _fields(applied: Applied) -> dict[str, Any]:
+    fields = host_plan_fields(applied.plan)
+    # Objects that the plan meant to change, but that still do not match the spec.
+    left = [each for each in applied.after.lacking if each not in applied.plan.unchanged]
+    return fields | {
+        "unchanged": [*fields["unchanged"], *map(asdict, left)],
+        "dry_run": False,
+        "changed": bool(applied.done),
+        "done": [asdict(change) for change in applied.done],
+        "staged": [asdict(staged) for staged in applied.staged],
+        "failed": [asdict(problem) for problem in applied.failed],
+        "not_tried": [asdict(each) for each in applied.not_tried],
+        "pending": [asdict(change) for change in applied.after.changes],
+        "refusals": [asdict(refusal) for refusal in applied.refusals],
+    }
 
 
 def _error(applied: Applied) -> HostprepError | None:

@@ -13,14 +13,7 @@ import typer
 from hostprep.cli.completion import check_code_lists
 from hostprep.cli.line import Line
 from hostprep.cli.options import INVENTORY, JsonOption, SpecArgument
-from hostprep.cli.output import (
-    emit_json,
-    emit_text,
-    json_text,
-    printable,
-    say,
-    wants_colour,
-)
+from hostprep.cli.output import emit_json, emit_text, json_text, printable, say, wants_colour
 from hostprep.errors import HostprepError, UsageError
 from hostprep.readiness.formats import Format, render
 from hostprep.system.following import followed

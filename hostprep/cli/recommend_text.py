@@ -64,12 +64,8 @@ def _expectation(report: Report) -> list[str]:
     return lines
 
 
-def _plus_minus() -> str:
-    return drawable("±", sys.stdout)
-
-
 def _give_or_take(relative_error: float | None) -> str:
-    return "" if relative_error is None else f", {_plus_minus()}{relative_error:.0%}"
+    return "" if relative_error is None else f", {drawable('±', sys.stdout)}{relative_error:.0%}"
 
 
 def _stage_lines(report: Report) -> list[str]:

@@ -15,7 +15,9 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Interrupted
 
 if TYPE_CHECKING:
-    from hostprep.staging.model import StageRequest
+    from hostprep.cli.progress import ProgressReporter
+    from hostprep.staging.model import StageRequest, StageResult
+    from hostprep.staging.planning import StagePlan
     from hostprep.staging.together import Share
 
 
@@ -166,9 +168,7 @@ def _stage_one(
         from hostprep.cli.stage_fields import result_fields, stage_plan_fields, warnings_of
         from hostprep.cli.stage_text import announce, conclude, show_stage_plan
         from hostprep.staging.bound import bound_of
-        from hostprep.staging.resuming import run_again
         from hostprep.staging.shortfall import shortfall_of
-        from hostprep.staging.stage import carry_out
 
         warned = warnings_of(plan)
         if not as_json:
@@ -185,16 +185,22 @@ def _stage_one(
             return _Outcome(stage_plan_fields(plan, warned), plan.refusal, share)
         if not as_json:
             announce(plan)
-        try:
-            result = carry_out(plan, reporter)
-        except KeyboardInterrupt:
-            hint = run_again(plan.then)
-            if not plan.published:  # otherwise unstage would also remove the published copy
-                hint += (
-                    f"; to remove what was copied: hostprep unstage {shlex.quote(request.target)}"
-                )
-            raise Interrupted("interrupted.", hint) from None
+        result = _carry_out(plan, reporter)
         bound = bound_of(result, plan, usable_cpus())
     shortfall = shortfall_of(result, partial=request.partial)
     conclude(result, bound, shortfall, as_json=as_json)
     return _Outcome(result_fields(result, warned, bound, shortfall), shortfall)
+
+
+def _carry_out(plan: StagePlan, reporter: ProgressReporter) -> StageResult:
+    from hostprep.staging.resuming import run_again
+    from hostprep.staging.stage import carry_out
+
+    try:
+        return carry_out(plan, reporter)
+    except KeyboardInterrupt:
+        hint = run_again(plan.then)
+        if not plan.published:  # otherwise unstage would also remove the published copy
+            target = shlex.quote(plan.request.target)
+            hint += f"; to remove what was copied: hostprep unstage {target}"
+        raise Interrupted("interrupted.", hint) from None

@@ -39,18 +39,7 @@ def announce(plan: StagePlan) -> None:
 
 def _plan_lines(plan: StagePlan) -> list[str]:
     files, request = plan.files, plan.request
-    lines = [f"stage {request.source} -> {request.target}"]
-    if plan.volume is not None:
-        lines += [
-            f"  volume: {change.subject}: {change.action} ({change.reason})"
-            for change in plan.volume.changes
-        ]
-        if not plan.volume.changes and plan.volume.refusal is None:
-            size = format_bytes(plan.volume.size_bytes)
-            as_it_is = f"  volume: {request.parent}: as it is, {size}"
-            lines += _more_than_asked(plan) or [as_it_is]
-    else:
-        lines += _made_for(request.parent)
+    lines = [f"stage {request.source} -> {request.target}", *_parent_lines(plan)]
     if files.copied.files or not (files.resumed.files or files.delete or files.links):
         size = format_bytes(files.copied.bytes)
         lines.append(f"  copy: {format_count(files.copied.files, 'file')}, {size}")
@@ -73,14 +62,26 @@ def _plan_lines(plan: StagePlan) -> list[str]:
             f"  read: {plan.storage.storage_class.value} ({plan.storage.reason}); "
             f"{plan.reading.readers} at once, {plan.reading.order} order: {plan.reading.reason}"
         )
-    left_out = [item for item in files.skipped if not item.failed]
-    if left_out:
-        lines.append(f"  left out: {some([f'{item.path} ({item.reason})' for item in left_out])}")
-    lacking = [item for item in files.skipped if item.failed]
-    if lacking:
-        named = some([f"{item.path} ({item.reason})" for item in lacking])
-        lines.append(f"  cannot be staged: {named}")
+    for failed, words in ((False, "left out"), (True, "cannot be staged")):
+        skipped = [item for item in files.skipped if item.failed == failed]
+        if skipped:
+            named = some([f"{item.path} ({item.reason})" for item in skipped])
+            lines.append(f"  {words}: {named}")
     return lines
+
+
+def _parent_lines(plan: StagePlan) -> list[str]:
+    """Return what would be done to the volume, or to the directory, that the target is in."""
+    if plan.volume is None:
+        return _made_for(plan.request.parent)
+    lines = [
+        f"  volume: {change.subject}: {change.action} ({change.reason})"
+        for change in plan.volume.changes
+    ]
+    if lines or plan.volume.refusal is not None:
+        return lines
+    size = format_bytes(plan.volume.size_bytes)
+    return _more_than_asked(plan) or [f"  volume: {plan.request.parent}: as it is, {size}"]
 
 
 def _made_for(parent: str) -> list[str]:
@@ -169,12 +170,26 @@ def conclude(
     result: StageResult, bound: Bound | None, shortfall: HostprepError | None, *, as_json: bool
 ) -> None:
     """Print the final result of a run."""
-    failed = [item for item in result.skipped if item.failed]
     if not as_json and result.published:
         for line in _summary(result):
             emit_text(printable(line))
         if bound is not None:
             emit_text(printable(f"  {bound.words()}"))
+    _warn_of_what_is_lost(result)
+    for path in result.left[:MOST_LISTED]:
+        say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
+    failed = [item for item in result.skipped if item.failed]
+    for item in failed[:MOST_LISTED]:
+        say(printable(f"hostprep: not staged: {item.path}: {item.reason}"))
+    if len(failed) > MOST_LISTED:
+        say(f"hostprep: ... and {format_count(len(failed) - MOST_LISTED)} more (--json has all)")
+    if shortfall is not None:
+        say(f"hostprep: {printable(shortfall.message)}")
+        say(f"  -> {printable(shortfall.hint or '')}")
+
+
+def _warn_of_what_is_lost(result: StageResult) -> None:
+    """Warn of attributes that the copy does not have, and of links that lead out of it."""
     if result.lost_attributes:
         more = ""
         if not has_capability(Capability.FSETID) and os.geteuid() == 0:
@@ -194,15 +209,6 @@ def conclude(
             " what they lead to was not staged"
         )
         say("  -> stage the directory that holds both, or copy with what they lead to: `cp -rL`")
-    for path in result.left[:MOST_LISTED]:
-        say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
-    for item in failed[:MOST_LISTED]:
-        say(printable(f"hostprep: not staged: {item.path}: {item.reason}"))
-    if len(failed) > MOST_LISTED:
-        say(f"hostprep: ... and {format_count(len(failed) - MOST_LISTED)} more (--json has all)")
-    if shortfall is not None:
-        say(f"hostprep: {printable(shortfall.message)}")
-        say(f"  -> {printable(shortfall.hint or '')}")
 
 
 def _summary(result: StageResult) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -229,24 +229,10 @@ def _conclude(
     record = result.record
     error = result.problem or (_left_behind(result) if result.foreign else None)
     if as_json:
-        emit_json(
-            "unstage",
-            {
-                "dataset": record.name,
-                "target": record.target,
-                "changed": result.changed,
-                "removed_entries": result.removed_entries,
-                "left": list(result.foreign),
-                "in_its_place": record.target if plan.in_its_place else None,
-                "volume": record.volume,
-                "unmounted": result.unmounted,
-                "volume_kept_because": result.kept_because,
-                "fstab_line_removed": result.line_removed,
-                "boot_service": boot_service,
-                **({"error": error_fields(error)} if error is not None else {}),
-            },
-            ok=error is None,
-        )
+        fields = _fields(plan, result, boot_service)
+        if error is not None:
+            fields["error"] = error_fields(error)
+        emit_json("unstage", fields, ok=error is None)
     else:
         emit_text(printable(f"{record.target}: {_done(plan, result, forgotten=forgotten)}"))
         steps = ["unmounted"] if result.unmounted else []
@@ -270,6 +256,23 @@ def _conclude(
     _tell_of(boot_service, record)
     if error is not None:
         raise typer.Exit(1)
+
+
+def _fields(plan: UnstagePlan, result: UnstageResult, boot_service: str | None) -> dict[str, Any]:
+    record = result.record
+    return {
+        "dataset": record.name,
+        "target": record.target,
+        "changed": result.changed,
+        "removed_entries": result.removed_entries,
+        "left": list(result.foreign),
+        "in_its_place": record.target if plan.in_its_place else None,
+        "volume": record.volume,
+        "unmounted": result.unmounted,
+        "volume_kept_because": result.kept_because,
+        "fstab_line_removed": result.line_removed,
+        "boot_service": boot_service,
+    }
 
 
 def _first(words: str, paths: Sequence[str]) -> list[str]:

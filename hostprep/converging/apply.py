@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, field, replace
 
-from hostprep.converging.model import (
-    Change,
-    HostPlan,
-    Kind,
-    ObjectPlan,
-    Problem,
-    Staged,
-    Unchanged,
-)
+from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem, Staged, Unchanged
 from hostprep.converging.writable import check_kept
 from hostprep.dataclass import dataclass
 from hostprep.errors import (

@@ -11,12 +11,7 @@ from hostprep.converging.datasets import DatasetLook, plan_datasets
 from hostprep.converging.looking import Looker
 from hostprep.converging.model import HostPlan, Kind, ObjectPlan
 from hostprep.converging.packages import PackageFacts, look_at_packages, plan_packages
-from hostprep.converging.prune import (
-    Leftovers,
-    going_volumes,
-    look_for_leftovers,
-    plan_leftovers,
-)
+from hostprep.converging.prune import Leftovers, going_volumes, look_for_leftovers, plan_leftovers
 from hostprep.converging.services import BootLook, look_at_boot, plan_services
 from hostprep.converging.sources import SilentOnes
 from hostprep.converging.volumes import (

@@ -94,33 +94,9 @@ def real_paths(spec: DatasetSpec, patience_seconds: float | None = None) -> tupl
     cannot be found, ``Refused`` if a stranger's symlink leads there, and ``SourceAway``, also for
     an empty source, because staging from it would empty the copy.
     """
-
-    def ask() -> tuple[str, str, str | None, str | None] | tuple[str, str | None]:
-        try:
-            source = real_path(spec.source)
-            parent = spec.volume or real_path(spec.parent, writes=True)
-        except Refused as refusal:
-            return refusal.message, refusal.hint
-        wrong: dict[str, str] = {}
-        for path in (source, parent):
-            try:
-                with os.scandir(path) as entries:
-                    if next(entries, None) is None:
-                        wrong[path] = "is empty"
-                os.statvfs(path)  # a network file system does not answer this from its cache
-            except OSError as error:
-                # The planner reports other errors, and decides whether they matter.
-                if error.errno not in _OF_THE_SOURCE:
-                    missing = error.errno == errno.ENOENT
-                    wrong[path] = _MISSING if missing else f"fails: {error.strerror}"
-        away = wrong.get(source)
-        if away in (None, _MISSING) and (locked := locked_out(source)):
-            return source, parent, *locked
-        return source, parent, away, None
-
     seconds = LOOK_SECONDS if patience_seconds is None else patience_seconds
     try:
-        answer = ask_in_child(ask, patience_seconds=seconds)
+        seen = ask_in_child(lambda: _look(spec), patience_seconds=seconds)
     except NoAnswerInTime:
         raise no_answer(
             f"{spec.source} or {spec.parent} did not answer within {seconds:g} s, so what"
@@ -130,18 +106,43 @@ def real_paths(spec: DatasetSpec, patience_seconds: float | None = None) -> tupl
     except QuestionFailed as error:
         why = str(error).removesuffix(".")
         raise HostprepError(f"{spec.source} could not be looked at: {why}.", error.hint) from None
-    if len(answer) == 2:
-        raise Refused(*answer)
-    source, parent, away, cure = answer
+    if "refused" in seen:
+        raise Refused(seen["refused"], seen["hint"])
+    source, parent, away = seen["source"], seen["parent"], seen["away"]
     if away:
         there = f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it"
         raise SourceAway(
             f"the source {source} {away}; nothing was changed.",
-            cure or (MISSING_HINT if away == _MISSING else there),
+            seen["cure"] or (MISSING_HINT if away == _MISSING else there),
             source=source,
             parent=parent,
         )
     return source, parent
+
+
+def _look(spec: DatasetSpec) -> dict[str, str | None]:
+    """In a child: return where source and target directory are, and why the source is away."""
+    try:
+        source = real_path(spec.source)
+        parent = spec.volume or real_path(spec.parent, writes=True)
+    except Refused as refusal:
+        return {"refused": refusal.message, "hint": refusal.hint}
+    wrong: dict[str, str] = {}
+    for path in (source, parent):
+        try:
+            with os.scandir(path) as entries:
+                if next(entries, None) is None:
+                    wrong[path] = "is empty"
+            os.statvfs(path)  # a network file system does not answer this from its cache
+        except OSError as error:
+            # The planner reports other errors, and decides whether they matter.
+            if error.errno not in _OF_THE_SOURCE:
+                missing = error.errno == errno.ENOENT
+                wrong[path] = _MISSING if missing else f"fails: {error.strerror}"
+    away, cure = wrong.get(source), None
+    if away in (None, _MISSING) and (locked := locked_out(source)):
+        away, cure = locked
+    return {"source": source, "parent": parent, "away": away, "cure": cure}
 
 
 def kept_target(spec: DatasetSpec, source: str) -> str | None:

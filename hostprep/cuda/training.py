@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
@@ -90,6 +90,26 @@ class _SampleFiles:
             self.kept.append(_forget(self.files))
 
 
+class _Pass(NamedTuple):
+    """The seconds of a pass over all batches, and how long the device was idle in it.
+
+    The idle time is split: until a prefetcher is ahead by its depth (anything else: until the first
+    batch), and between the steps after that.
+    """
+
+    seconds: float
+    first_gap_seconds: float
+    gaps_seconds: float
+
+
+class _Round(NamedTuple):
+    """Loading alone, then passes with batches that are loaded, and with one that stays."""
+
+    loading_seconds: float
+    fed: _Pass
+    resident: _Pass
+
+
 def train(
     bench: Bench,
     folder: str,
@@ -128,33 +148,34 @@ def train(
 
         resident = next(iter(prefetcher))
         samples.kept.clear()
-        rows: list[tuple[float, ...]] = []
+        rounds: list[_Round] = []
         most, round_seconds = _QUICK_ROUNDS if quick else _ROUNDS, 0.0
         # In turns, so that a hiccup or a drift does not affect one of the three alone.
-        while not rows or (len(rows) < most and time.monotonic() + round_seconds < until):
+        while not rounds or (len(rounds) < most and time.monotonic() + round_seconds < until):
             round_began = time.monotonic()
             samples.make_cold()
             loaded = _loading_seconds(loader)
             samples.make_cold()
             fed = _timed_pass(bench, prefetcher, step)
             stays = _timed_pass(bench, repeat(resident, len(loader)), step)
-            rows.append((loaded, *fed, *stays))
+            rounds.append(_Round(loaded, fed, stays))
             round_seconds = time.monotonic() - round_began
         del loader, prefetcher
-    loading, seconds, first, gaps, stay, _, stay_gaps = map(median, zip(*rows, strict=True))
     count = len(samples.files)
+    seconds = median(each.fed.seconds for each in rounds)
+    resident_seconds = median(each.resident.seconds for each in rounds)
     return TrainingTrace(
         storage=storage if in_memory else f"{storage}, {_origin(samples.kept)}",
         samples=count,
-        rounds=len(rows),
+        rounds=len(rounds),
         seconds=seconds,
-        first_batch_seconds=first,
-        gaps_seconds=gaps,
-        resident_seconds=stay,
-        resident_gaps_seconds=stay_gaps,
+        first_batch_seconds=median(each.fed.first_gap_seconds for each in rounds),
+        gaps_seconds=median(each.fed.gaps_seconds for each in rounds),
+        resident_seconds=resident_seconds,
+        resident_gaps_seconds=median(each.resident.gaps_seconds for each in rounds),
         samples_per_s=count / seconds,
-        loader_samples_per_s=count / loading,
-        step_samples_per_s=count / stay,
+        loader_samples_per_s=count / median(each.loading_seconds for each in rounds),
+        step_samples_per_s=count / resident_seconds,
         bus_samples_per_s=bus_bytes_per_s / _SAMPLE_BYTES,
     )
 
@@ -286,12 +307,11 @@ def _step(bench: Bench) -> Any:
     return step
 
 
-def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float, float, float]:
-    """Return the seconds of a pass, and how long the device was idle in it.
+def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> _Pass:
+    """Go through ``batches`` once, with a ``step`` for each.
 
-    The idle time is split: until a prefetcher is ahead by its depth (anything else: until the first
-    batch), and between the steps after that. One event before each step marks when its batch has
-    arrived, another after it when the step is done.
+    One event before each step marks when its batch has arrived, another after it when the step is
+    done.
     """
     torch = bench.torch
     # Up to there each step waits for two of the loader's batches: once an epoch, as for the first.
@@ -314,4 +334,4 @@ def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float,
     for start, end in marks:
         gaps.append(last.elapsed_time(start) / 1e3)
         last = end
-    return seconds, sum(gaps[:beginning]), sum(gaps[beginning:])
+    return _Pass(seconds, sum(gaps[:beginning]), sum(gaps[beginning:]))

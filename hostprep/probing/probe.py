@@ -22,8 +22,8 @@ from hostprep.probing.phases import Phases
 from hostprep.probing.small_files import MEMORY_FOLDER
 from hostprep.system.apart import WorkHalted, WorkKilled, work_apart
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
-from hostprep.system.caches import drop_caches
 from hostprep.system.forking import NoProcess
+from hostprep.system.page_cache import drop_caches
 
 LEAST_SECONDS = 5.0
 MOST_SECONDS = 3600.0

@@ -9,15 +9,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.kinds import is_number
-from hostprep.readiness.model import (
-    EXIT_CODES,
-    Finding,
-    Level,
-    Remedy,
-    Result,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import EXIT_CODES, Finding, Level, Remedy, Result, Severity, Status
 from hostprep.readiness.received import is_whole
 from hostprep.readiness.report import CLASS_FIELDS, SCHEMA, document
 from hostprep.readiness.shell import quote

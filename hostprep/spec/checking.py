@@ -9,28 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from hostprep.dataclass import dataclass
-from hostprep.spec.document import Document, Value, shown
+from hostprep.spec.document import Document, KeyPath, Value, shown
 from hostprep.spec.feeding import mistakes_in_feeding
-from hostprep.spec.model import (
-    DatasetSpec,
-    RequirementSpec,
-    Spec,
-    SpecError,
-    VolumeSpec,
-)
+from hostprep.spec.model import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
 from hostprep.spec.names import name_problem
-from hostprep.spec.schema import (
-    DatasetEntry,
-    Package,
-    RequirementEntry,
-    SpecFile,
-    VolumeEntry,
-)
+from hostprep.spec.schema import DatasetEntry, Package, RequirementEntry, SpecFile, VolumeEntry
 from hostprep.spec.wording import listed, nearest, or_near, unknown
 
 Entry = TypeVar("Entry")
@@ -50,6 +38,18 @@ class _Section(Generic[Entry]):
     name: str
     entries: tuple[tuple[int, Entry], ...]
     complete: bool
+
+
+class _Said(NamedTuple):
+    """What an entry says under a key, or as a whole: a value."""
+
+    where: KeyPath
+    value: str
+
+    @property
+    def place(self) -> int:
+        """Return the number of the entry in its section."""
+        return int(self.where[1])
 
 
 def check(document: Document, *, shown_path: str, path: str) -> Spec:
@@ -85,8 +85,10 @@ class _Checker:
             some=("samples_per_second", "bytes_per_second"),
         )
         packages = self._section(root, "packages", TypeAdapter[str](Package))
-        self._unique(volumes, ((i, "path", entry.path) for i, entry in volumes.entries))
-        self._unique(packages, ((i, None, name) for i, name in packages.entries))
+        self._unique(
+            volumes, (_Said(("volumes", i, "path"), each.path) for i, each in volumes.entries)
+        )
+        self._unique(packages, (_Said(("packages", i), name) for i, name in packages.entries))
         related = {key: value for key, value in root.items() if key != "packages"}
         self.more = _count(related) > 1 and not (
             volumes.complete and datasets.complete and requirements.complete
@@ -176,7 +178,7 @@ class _Checker:
 
     def _check_choice(
         self,
-        where: tuple[str | int, ...],
+        where: KeyPath,
         item: dict[str, Value],
         meant: Collection[str],
         *,
@@ -195,7 +197,7 @@ class _Checker:
     ) -> tuple[DatasetSpec, ...]:
         declared = {entry.path for _, entry in volumes.entries}
         found: list[DatasetSpec] = []
-        targets: list[tuple[int, str, str]] = []
+        targets: list[_Said] = []
         for index, entry in section.entries:
             where = (section.name, index)
             source = os.path.normpath(os.path.join(self.folder, entry.source))
@@ -224,35 +226,36 @@ class _Checker:
             dataset = DatasetSpec(name, source, volume, to, bool(entry.at_boot))
             found.append(dataset)
             self._spares_source((*where, "source"), dataset)
-            targets.append((index, "name" if entry.name else "source", dataset.target))
+            key = "name" if entry.name else "source"
+            targets.append(_Said((*where, key), dataset.target))
         self._unique(section, targets)
         self._apart(targets, declared)
         self._services(targets, found)
-        self._fed([index for index, _, _ in targets], found)
+        self._fed([each.place for each in targets], found)
         return tuple(found)
 
-    def _services(
-        self, targets: Iterable[tuple[int, str, str]], datasets: Iterable[DatasetSpec]
-    ) -> None:
+    def _services(self, targets: Iterable[_Said], datasets: Iterable[DatasetSpec]) -> None:
         """Note each data set whose service at boot would have the name of another's."""
         first: dict[str, int] = {}
-        for (index, key, _), dataset in zip(targets, datasets, strict=True):
-            if dataset.at_boot and (earlier := first.setdefault(dataset.name, index)) != index:
-                line = self.document.lines["datasets", earlier]
+        for target, dataset in zip(targets, datasets, strict=True):
+            if not dataset.at_boot:
+                continue
+            earlier = first.setdefault(dataset.name, target.place)
+            if earlier != target.place:
                 self._note(
-                    ("datasets", index, key),
-                    f"datasets[{earlier}] (line {line}) of this name is staged at boot too, by a"
+                    target.where,
+                    f"{self._shown('datasets', earlier)} of this name is staged at boot too, by a"
                     " service of this name; give it another `name`",
                 )
 
     def _fed(self, indexes: Sequence[int], datasets: Sequence[DatasetSpec]) -> None:
         """Note each data set that cannot be staged from another's copy as it says."""
-        for place, key, other, words in mistakes_in_feeding(datasets):
-            line = self.document.lines["datasets", indexes[other]]
-            named = f"datasets[{indexes[other]}] (line {line})"
-            self._note(("datasets", indexes[place], key), words.format(named))
+        for found in mistakes_in_feeding(datasets):
+            feeder = self._shown("datasets", indexes[found.feeder])
+            where = ("datasets", indexes[found.dataset], found.key)
+            self._note(where, found.message.format(feeder))
 
-    def _spares_source(self, where: tuple[str | int, ...], dataset: DatasetSpec) -> None:
+    def _spares_source(self, where: KeyPath, dataset: DatasetSpec) -> None:
         """Note a copy that would lie in what it is a copy of, or the other way round."""
         source, target = dataset.source, dataset.target
         if source == target:
@@ -262,20 +265,20 @@ class _Checker:
         elif target in _above(source):
             self._note(where, f"{shown(source)} lies in its copy, {shown(target)}; set it apart")
 
-    def _apart(self, targets: list[tuple[int, str, str]], volumes: Iterable[str]) -> None:
+    def _apart(self, targets: list[_Said], volumes: Iterable[str]) -> None:
         """Note each data set that would hold a volume or another data set: publishing replaces it
         as a whole, and would take them away."""
-        holders = {target: (index, key) for index, key, target in reversed(targets)}
+        holders = {each.value: each for each in reversed(targets)}
         held = [(f"the volume {shown(path)}", (path, *_above(path))) for path in volumes]
         held += [
-            (f"datasets[{index}] ({shown(target)})", _above(target)) for index, _, target in targets
+            (f"datasets[{each.place}] ({shown(each.value)})", _above(each.value))
+            for each in targets
         ]
         for inner, places in held:
             for place in places:
                 if place in holders:
-                    index, key = holders[place]
                     self._note(
-                        ("datasets", index, key), f"{shown(place)} would hold {inner}; set it apart"
+                        holders[place].where, f"{shown(place)} would hold {inner}; set it apart"
                     )
 
     def _requirements(
@@ -293,23 +296,25 @@ class _Checker:
                     f"{shown(entry.dataset)} is not declared in `datasets`"
                     + or_near(entry.dataset, names),
                 )
-        self._unique(section, ((i, "dataset", entry.dataset) for i, entry in section.entries))
+        self._unique(
+            section,
+            (_Said((section.name, i, "dataset"), each.dataset) for i, each in section.entries),
+        )
 
-    def _unique(
-        self, section: _Section[Any], values: Iterable[tuple[int, str | None, str]]
-    ) -> None:
-        """Note each value that an earlier entry has too; a key of None is the entry itself."""
+    def _unique(self, section: _Section[Any], values: Iterable[_Said]) -> None:
+        """Note each value that an earlier entry has too."""
         first: dict[str, int] = {}
-        for index, key, value in values:
-            earlier = first.setdefault(value, index)
-            if earlier != index:
-                where = (section.name, index) if key is None else (section.name, index, key)
-                line = self.document.lines[section.name, earlier]
-                self._note(
-                    where, f"{shown(value)} is taken by {section.name}[{earlier}] (line {line})"
-                )
+        for each in values:
+            earlier = first.setdefault(each.value, each.place)
+            if earlier != each.place:
+                taken_by = self._shown(section.name, earlier)
+                self._note(each.where, f"{shown(each.value)} is taken by {taken_by}")
 
-    def _note(self, where: tuple[str | int, ...], message: str) -> None:
+    def _shown(self, section: str, index: int) -> str:
+        """Return an entry as a message names it."""
+        return f"{section}[{index}] (line {self.document.lines[section, index]})"
+
+    def _note(self, where: KeyPath, message: str) -> None:
         self.problems.append(self.document.problem(where, message))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hostprep.spec.model import DatasetSpec
 
@@ -33,10 +33,20 @@ def staged_before(index: int, feeders: Sequence[int | None]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def mistakes_in_feeding(
-    datasets: Sequence[DatasetSpec],
-) -> Iterator[tuple[int, str, int, str]]:
-    """Yield a data set, its key, the other one, and the message, with ``{}`` for the other."""
+class Misfed(NamedTuple):
+    """A data set that cannot be staged from a ``feeder``'s copy as it says; both by their places.
+
+    ``key`` is of the entry; ``message`` has ``{}`` for the feeder.
+    """
+
+    dataset: int
+    key: str
+    feeder: int
+    message: str
+
+
+def mistakes_in_feeding(datasets: Sequence[DatasetSpec]) -> Iterator[Misfed]:
+    """Yield each data set that cannot be staged from another's copy as it says."""
     targets = {dataset.target: index for index, dataset in enumerate(datasets)}
     feeders = [holder_of(dataset.source, targets) for dataset in datasets]
     for index, feeder in enumerate(feeders):
@@ -44,11 +54,11 @@ def mistakes_in_feeding(
             continue
         if index in staged_before(index, feeders):
             words = "would come from the copy of {}, which comes from its own; name an original"
-            yield index, "source", feeder, words
+            yield Misfed(index, "source", feeder, words)
         dataset, other = datasets[index], datasets[feeder]
         if dataset.at_boot and other.volume is not None and not other.at_boot:
             words = (
                 "cannot be, since its source is the copy of {}, which a reboot takes away; set"
                 " `at_boot` there too"
             )
-            yield index, "at_boot", feeder, words
+            yield Misfed(index, "at_boot", feeder, words)

@@ -39,8 +39,7 @@ def narrowed(mode: int, acl: bytes | None, wanted_mode: int, wanted_acl: bytes |
         return mode & (wanted_mode | 0o700)
     given, wanted = _permissions(mode, acl), _permissions(wanted_mode, wanted_acl)
     # Somebody named in only one of the two gets from the other the rights of the group or of
-    # others:
-    # at most both together, at least what they have in common.
+    # others: at most both together, at least what they have in common.
     most = given[_OWNING_GROUP, _NOBODY] | given[_OTHERS, _NOBODY]
     least = wanted[_OWNING_GROUP, _NOBODY] & wanted[_OTHERS, _NOBODY]
     if not any(given.get(who, most) & ~wanted.get(who, least) for who in given | wanted):

@@ -9,7 +9,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive, UsageError
@@ -123,14 +123,22 @@ def _is_within(name: str, folders: set[str]) -> bool:
     return False
 
 
-def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
-    """Return the files below ``directory``, whether these are all, and what could not be listed.
+class _Below(NamedTuple):
+    """The files below a directory, whether these are all, and the folders that were not listed."""
+
+    names: list[str]
+    whole: bool
+    closed: list[str]
+
+
+def _names_below(directory: str) -> _Below:
+    """Return the files below ``directory``.
 
     A call on a dead network mount may never return, and such a mount may lie anywhere below: a
     child looks, and can be left behind.
     """
 
-    def look() -> tuple[list[str], bool, list[str]] | str:
+    def look() -> _Below | str:
         is_folder = None
         try:
             is_folder = stat.S_ISDIR(os.stat(directory).st_mode)
@@ -148,8 +156,7 @@ def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
     found = _answer(directory, look, _LISTING_SECONDS)
     if isinstance(found, str):
         raise UsageError(f"{directory} {found}.", "--dataset DIR: the directory with the files")
-    names, whole, closed = found
-    return names, whole, closed
+    return _Below(*found)
 
 
 def _answer(directory: str, look: Callable[[], Any], seconds: float) -> Any:
@@ -168,7 +175,7 @@ def _answer(directory: str, look: Callable[[], Any], seconds: float) -> Any:
         ) from None
 
 
-def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
+def _walk(directory: str) -> _Below:
     deadline = time.monotonic() + _LISTING_SECONDS
     names: list[str] = []
     closed: list[str] = []
@@ -180,7 +187,7 @@ def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
 
     while waiting:
         if enough():
-            return names, False, closed
+            return _Below(names, False, closed)
         folder = waiting.pop()
         try:
             state = os.stat(folder)
@@ -190,11 +197,11 @@ def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if enough():  # one flat folder may hold millions
-                        return names, False, closed
+                        return _Below(names, False, closed)
                     _sort_in(entry, names, waiting)
         except OSError as error:
             closed.append(f"{folder}: {error.strerror}")  # the loader would not read it either
-    return names, True, closed
+    return _Below(names, True, closed)
 
 
 def _sort_in(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostprep.dataclass import dataclass
+from hostprep.errors import HostprepError
 from hostprep.loading import failures
 from hostprep.loading.raising import raised
 from hostprep.system.run import CommandFailed, Running
@@ -53,19 +54,14 @@ class Following:
 
     def result(self, child: Running) -> dict[str, Any]:
         """Return the child's result; raise what it raised, or ``Hung`` if it takes too long."""
-        phase, buffer, limit = "start", b"", self.limit_seconds
+        phase, limit = "start", self.limit_seconds
         began = opened = time.monotonic()
         starting, started = self.workers * _FORK_SECONDS, False
         grace = min(GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, self.spare_seconds))
         try:
-            for chunk in child.chunks(
-                timeout_seconds=self.patience_seconds + starting + limit + 30
-            ):
+            for events in _events(child, self.patience_seconds + starting + limit + 30):
                 self.on_waiting()
-                buffer += chunk
-                *lines, buffer = buffer.split(b"\n")
-                for line in lines:
-                    event = json.loads(line)
+                for event in events:
                     match event["event"]:
                         case "result" | "refused" | "error":
                             return self._end(child, event)
@@ -88,12 +84,7 @@ class Following:
                     raise self._hung(phase, waited)
         except CommandFailed:
             raise self._hung(phase, limit) from None
-        what = "the training steps" if self.job == "gpu" else self.what
-        try:
-            ended = child.wait(timeout_seconds=_ENDING_SECONDS)
-        except CommandFailed:
-            raise failures.lost(what) from None
-        raise failures.died(what, phase, ended.returncode, ended.stderr, self.workers)
+        raise self._died(child, phase)
 
     def _end(self, child: Running, event: dict[str, Any]) -> dict[str, Any]:
         """Return the result in the last event, or raise what that reports."""
@@ -106,12 +97,28 @@ class Following:
             raise failures.step_failed(event)
         raise raised(event, self.what, self.workers, child.completed().stderr)
 
+    def _died(self, child: Running, phase: str) -> HostprepError:
+        what = "the training steps" if self.job == "gpu" else self.what
+        try:
+            ended = child.wait(timeout_seconds=_ENDING_SECONDS)
+        except CommandFailed:
+            return failures.lost(what)
+        return failures.died(what, phase, ended.returncode, ended.stderr, self.workers)
+
     def _hung(self, phase: str, seconds: float) -> failures.Hung:
         doing = _DOING.get(self.job)
         if doing is None or phase == "start":
             return failures.hung(self.what, phase, self.workers, seconds)
         seen = f"{doing.format(what=self.what)} took more than {seconds:.0f} s"
         return failures.Hung(seen, first_batch_came=False)
+
+
+def _events(child: Running, timeout_seconds: float) -> Iterator[Iterator[dict[str, Any]]]:
+    """Yield what the child has reported since, several times a second, even if that is nothing."""
+    buffer = b""
+    for chunk in child.chunks(timeout_seconds=timeout_seconds):
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        yield map(json.loads, lines)
 
 
 def _let_end(child: Running) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from hostprep.readiness.context import Context
 from hostprep.readiness.shell import quote
@@ -42,7 +43,7 @@ def mount_anew_line(volume: VolumeSpec, context: Context, mounted: LiveVolume | 
     """
     kept = _in_fstab(volume, context)
     if kept is None and mounted is not None:
-        kept = mounted.mode, f"{mounted.uid}:{mounted.gid}", mounted.huge
+        kept = _Kept(mounted.mode, f"{mounted.uid}:{mounted.gid}", mounted.huge)
     if kept is None:
         return mount_line(volume)
     mode, owner, huge = kept
@@ -56,7 +57,15 @@ def mount_anew_line(volume: VolumeSpec, context: Context, mounted: LiveVolume | 
     )
 
 
-def _in_fstab(volume: VolumeSpec, context: Context) -> tuple[int, str, str] | None:
+class _Kept(NamedTuple):
+    """What a volume has that its spec may leave open."""
+
+    mode: int
+    owner: str
+    huge: str
+
+
+def _in_fstab(volume: VolumeSpec, context: Context) -> _Kept | None:
     try:
         lines = [each for each in context.fstab if each.simple_target == volume.path]
     except OSError:  # HP004 reports it
@@ -68,7 +77,7 @@ def _in_fstab(volume: VolumeSpec, context: Context) -> tuple[int, str, str] | No
     mode = said.mode if "mode" in given and said.mode >= 0 else DEFAULT_MODE
     # A name stays as it is written: whoever runs the line learns whether it exists.
     owner = f"{given.get('uid') or 0}:{given.get('gid') or 0}"
-    return mode, owner, said.huge if said.huge in {*Huge} else Huge.WITHIN_SIZE
+    return _Kept(mode, owner, said.huge if said.huge in {*Huge} else Huge.WITHIN_SIZE)
 
 
 def stage_line(dataset: DatasetSpec, spec: Spec, *options: str) -> str:

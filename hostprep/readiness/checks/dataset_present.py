@@ -8,11 +8,7 @@ from dataclasses import replace
 from hostprep.dataclass import dataclass
 from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._boot import ask_boot
-from hostprep.readiness.checks._datasets import (
-    JudgedDataset,
-    judged_datasets,
-    making_way,
-)
+from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets, making_way
 from hostprep.readiness.checks._disks import is_there
 from hostprep.readiness.checks._records import (
     NONE_KNOWN,
@@ -21,13 +17,7 @@ from hostprep.readiness.checks._records import (
     not_judged,
 )
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import (
-    Check,
-    Finding,
-    Remedy,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import Check, Finding, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.staging.record.records import Record
 from hostprep.staging.shortfall import cure_of

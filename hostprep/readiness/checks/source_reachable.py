@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import mount_containing
-from hostprep.readiness.checks._datasets import (
-    JudgedDataset,
-    judged_datasets,
-)
+from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets
 from hostprep.readiness.checks._records import (
     NONE_KNOWN,
     DamagedRecord,
@@ -18,14 +15,7 @@ from hostprep.readiness.checks._records import (
     not_judged,
 )
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import (
-    Check,
-    Finding,
-    Level,
-    Remedy,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import Check, Finding, Level, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.feeding import holder_of
 
@@ -114,7 +104,8 @@ def _judge_one(found: Source) -> Finding:
 
 
 def _judge_hanging(found: Source, status: Status, so: str) -> Finding:
-    why = _lower(found.dataset.origin.why)
+    sentence = found.dataset.origin.why.rstrip(".")
+    why = f"{sentence[:1].lower()}{sentence[1:]}"
     if found.waited_long:
         message = f"{why}; processes that touch it hang."
         return _finding(found, Status.FAIL, message, _let_go(found))
@@ -127,7 +118,8 @@ def _judge_hanging(found: Source, status: Status, so: str) -> Finding:
 
 
 def _judge_denied(found: Source, so: str) -> Finding:
-    closed = f"{found.dataset.source} may not be read by {_who(found)}"
+    who = "root" if found.denied_root else "this user"
+    closed = f"{found.dataset.source} may not be read by {who}"
     if found.dataset.is_there:
         message = (
             f"{closed}, so it was not looked at; {so}. To look at it, run"
@@ -141,14 +133,6 @@ def _judge_denied(found: Source, so: str) -> Finding:
 def _finding(found: Source, status: Status, message: str, remedy: Remedy | None) -> Finding:
     wanted = "answers, and is a directory that is not empty"
     return found.dataset.finding(status, message, found.dataset.origin.state, wanted, remedy)
-
-
-def _lower(sentence: str) -> str:
-    return f"{sentence[:1].lower()}{sentence[1:].rstrip('.')}"
-
-
-def _who(found: Source) -> str:
-    return "root" if found.denied_root else "this user"
 
 
 def _who_may(found: Source) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import mount_line
@@ -17,18 +18,25 @@ from hostprep.volumes.model import FLAGS, Huge
 from hostprep.volumes.options import OptionValues
 
 
+class Stray(NamedTuple):
+    """A line of fstab that is in a volume's way: its number, what it does, and what helps."""
+
+    number: int
+    what: str
+    cure: str
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """The spec's volumes (None: no spec).
 
-    ``strays`` has, by path, a line that replaces the volume's own or also has its mark: the line's
-    number, what it is, and what to do with it. ``swapped`` are the paths of volumes whose line
-    lacks noswap although the kernel supports it. ``units`` has, by path, an admin's own mount unit,
-    which systemd uses instead of the line.
+    ``strays`` has, by path, a line that replaces the volume's own or also has its mark.
+    ``swapped`` are the paths of volumes whose line lacks noswap although the kernel supports it.
+    ``units`` has, by path, an admin's own mount unit, which systemd uses instead of the line.
     """
 
     volumes: tuple[JudgedVolume, ...] | None
-    strays: dict[str, tuple[int, str, str]]
+    strays: dict[str, Stray]
     swapped: frozenset[str]
     units: dict[str, str]
 
@@ -36,17 +44,18 @@ class Facts:
 def look(context: Context) -> Facts:
     """Read fstab."""
     volumes = with_owners(judged_volumes(context))
-    strays: dict[str, tuple[int, str, str]] = {}
+    strays: dict[str, Stray] = {}
     paths = {volume_id_for(each.spec.path): each.spec.path for each in volumes or ()}
     for entry in context.fstab:
         number, target = entry.line_number, entry.simple_target
         if entry.is_ours and entry.fstype == "tmpfs":
             continue
         remove = f"remove line {number} from fstab by hand"
-        strays[target] = number, f"mounts {target}, and it is not hostprep's", remove
+        strays[target] = Stray(number, f"mounts {target}, and it is not hostprep's", remove)
         if path := paths.get(entry.owner_id or ""):
-            how = f"is for {target}, and has the mark of the line for {path}"
-            strays[path] = number, how, f"remove the X-hostprep.id option from it, or {remove}"
+            what = f"is for {target}, and has the mark of the line for {path}"
+            cure = f"remove the X-hostprep.id option from it, or {remove}"
+            strays[path] = Stray(number, what, cure)
     swapped = (each.spec.path for each in volumes or () if _lacks_noswap(context, each))
     units = {path: unit.name for path in paths.values() if (unit := context.mount_unit(path))}
     return Facts(volumes, strays, frozenset(swapped), units)
@@ -86,10 +95,10 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
         found = ", ".join(_differences(volume, volume.line, swapped=path in facts.swapped))
         measured = Measured(found or "as the spec", found or None)
     if stray is not None:
-        status, (number, how, what) = Status.WARN, stray
-        message = f"line {number} of fstab {how}."
-        measured = Measured(f"line {number} is somebody's", number)
-        remedy = Remedy((), f"{what}, then `hostprep apply`")
+        status = Status.WARN
+        message = f"line {stray.number} of fstab {stray.what}."
+        measured = Measured(f"line {stray.number} is somebody's", stray.number)
+        remedy = Remedy((), f"{stray.cure}, then `hostprep apply`")
     elif unit := facts.units.get(path):
         status = Status.WARN
         message = (

@@ -10,20 +10,9 @@ from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import aside_line, mount_anew_line, stage_line
 from hostprep.readiness.checks._sizes import is_limited, too_little_memory
 from hostprep.readiness.checks._sources import ask_source
-from hostprep.readiness.checks._volumes import (
-    freeing_memory,
-    hint_outside_of_jobs,
-)
+from hostprep.readiness.checks._volumes import freeing_memory, hint_outside_of_jobs
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import (
-    CannotTell,
-    Check,
-    Finding,
-    Measured,
-    Remedy,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import Spec, VolumeSpec
 from hostprep.volumes.live import mounted_over

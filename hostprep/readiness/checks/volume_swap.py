@@ -9,11 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY, mount_anew_line
 from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets
 from hostprep.readiness.checks._sizes import too_little_memory
-from hostprep.readiness.checks._volumes import (
-    JudgedVolume,
-    judged_volumes,
-    nothing_to_judge,
-)
+from hostprep.readiness.checks._volumes import JudgedVolume, judged_volumes, nothing_to_judge
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
