@@ -89,6 +89,8 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
         status, (number, how, what) = Status.WARN, stray
         message = f"line {number} of fstab {how}."
         measured = Measured(f"line {number} is somebody's", number)
+        if volume.foreign:  # what such a line has mounted would keep `apply` from its own
+            what += f", unmount what is there (umount {shlex.quote(path)})"
         remedy = Remedy((), f"{what}, then `hostprep apply`")
     elif unit := facts.units.get(path):
         status = Status.WARN
