@@ -28,6 +28,7 @@ _MOST_BYTES = 16 * 1024 * 1024  # per file; a hundred thousand hosts
 # which it reports a bug of its own, even if there are other parts.
 _NOTHING = re.compile(r"\s*[!&]?[\s\[\]]*")
 _RANGE = re.compile(r"\[[^\]]*\]")
+_GROUPS = re.compile(r"\(\?[a-zA-Z-]*:")  # of a regular expression: (?:a|b)
 _WITH_PORT = re.compile(r"[^:]+:\d+")
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
@@ -109,12 +110,15 @@ def limits(given: Sequence[str] | None) -> tuple[str, ...]:
                 " one name; no host was reached.",
                 "put commas in their place, or use one --limit",
             )
-    return tuple(given or ())
+    only = tuple(given or ())
+    # Alone, a regular expression would be divided at its colons; not where there is a comma.
+    divided = len(only) == 1 and "," not in only[0] and _GROUPS.search(only[0])
+    return (f"{only[0]},",) if divided and not _has_colons(only[0]) else only
 
 
 def _has_colons(limit: str) -> bool:
     """Whether colons in a pattern separate others, and not the parts of a range or an address."""
-    if "," in limit or ":" not in _RANGE.sub("", limit):
+    if "," in limit or ":" not in _GROUPS.sub("", _RANGE.sub("", limit)):
         return False
     try:
         ipaddress.ip_address(limit)

@@ -35,6 +35,8 @@ from hostprep.system.run import Running, start
 _LONGEST_PLACE = 50
 _MOST_SECONDS = 7 * 24 * 3600.0  # staging takes as long as it takes; each host has tight limits
 _AS_SCRIPT = "import sys; del sys.argv[0]; from ansible.cli.playbook import main; main()"
+# A pattern such as train[1:3].
+_COUNTING = re.compile(r"\[\d*[:-]?\d*\]$")
 # What ansible-playbook says if the patterns match no host or are invalid.
 _NOBODY = re.compile(
     "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
@@ -110,7 +112,7 @@ def run_playbook(
     outcomes = tally.outcomes(last_error(completed.stderr))
     if not outcomes:
         said = completed.stderr.strip() or "\n".join(words).strip()
-        raise _no_host(inventory, completed.returncode, said, limited=bool(limit))
+        raise _no_host(inventory, completed.returncode, said, limit)
     warnings = told(warnings_in(completed.stderr))
     return FleetRun(outcomes, time.monotonic() - began, warnings)
 
@@ -132,7 +134,7 @@ def _place() -> str | None:
     return "/tmp" if deep and os.access("/tmp", os.W_OK) else None
 
 
-def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> HostprepError:
+def _no_host(inventory: str, status: int, said: str, limit: Sequence[str]) -> HostprepError:
     """Return why Ansible, which ended with ``status`` and ``said`` this, ran on no host."""
     if (mistake := unread(said)) is not None:
         return mistake
@@ -148,10 +150,10 @@ def _no_host(inventory: str, status: int, said: str, *, limited: bool) -> Hostpr
         why = said if errors else "it names none"
         if unmet := nobody_called(warnings_in(said)):
             why = f"it has no host or group called {', '.join(unmet)}"
-        return NobodyMeant(
-            f"no host of {inventory.rstrip(',')} is meant: {why[-2000:]}",
-            "look at --limit and at the inventory" if limited else "look at the inventory",
-        )
+        hint = "look at --limit and at the inventory" if limit else "look at the inventory"
+        if unmet and any(map(_COUNTING.search, limit)):
+            hint += "; `[1:3]` there picks hosts of a group, and `~^node[1-3]$` a range of names"
+        return NobodyMeant(f"no host of {inventory.rstrip(',')} is meant: {why[-2000:]}", hint)
     if errors and "Traceback (most recent call last)" in said:  # the error sums it up
         said = errors[-1]
     return HostprepError(

@@ -94,7 +94,11 @@ def _locate(path: str, root: Path, loops_left: int) -> PathStorage:
         path = os.path.normpath(path)
         mount = mount_containing(path, mounts)
     if mount is None:
-        raise HostprepError(f"no mount of this host contains {path}.")
+        raise HostprepError(
+            f"no mount that can be seen here contains {path}, so what it lies on is not known.",
+            "in a chroot the root has to be a mount point: outside, `mount --bind DIR DIR` before"
+            " `chroot DIR`",
+        )
     devices, disks = _devices(mount, root)
     storage_class, reason = _judge(mount, devices, disks)
     loops = [disk for disk in disks if disk.kind == "loop"]

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from hostprep import __version__
 from hostprep.fleet import run_playbook
 from hostprep.fleet.last_run import remember
 from hostprep.fleet.model import FleetRun, HostOutcome
@@ -281,6 +282,20 @@ def test_reports_of_readiness_are_collected(host: Path, lab: Path) -> None:
     assert [document["schema"] for document in here.documents] == ["hostprep.check/1"]
     assert not here.changed
     assert down.unreachable
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_newer_hostprep_is_named_with_the_older_one_that_would_take_its_place(host: Path) -> None:
+    home = host / "opt" / "hostprep"
+    (home / "bin" / "hostprep").write_text("#!/bin/sh\necho hostprep 91.10.2\n")
+    (stamp,) = home.glob("build-*")
+    stamp.rename(home / f"build-{'0' * 16}")
+    found = here_of(provision("--check", "--limit", "here"))
+    assert "Install hostprep" in [each["subject"] for each in found["changes"]]
+    (warning,) = found["warnings"]
+    assert warning.startswith(
+        f"hostprep 91.10.2 in {home} is newer than this controller's {__version__}, which would"
+    )
 
 
 @pytest.mark.usefixtures("installed")

@@ -6,8 +6,18 @@ import os
 import time
 from pathlib import Path
 
+# Not within the question: a child could not import what another thread was just importing when it
+# was forked, and would wait for ever.
+from hostprep.converging.boot_command import astray, hindrance
+from hostprep.converging.boot_links import link_of
+from hostprep.converging.boot_record import load_boot_record, unit_name
+from hostprep.converging.boot_state import boot_state
+from hostprep.converging.boot_template import is_ours
 from hostprep.dataclass import dataclass
 from hostprep.readiness.context import Context
+from hostprep.staging.record.records import load_record
+from hostprep.staging.status import dataset_status
+from hostprep.system import systemd, unit_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +60,6 @@ class BootService:
 
 def ask_boot(context: Context, name: str) -> BootService:
     """Return the state of the service that stages ``name`` at boot."""
-    from hostprep.converging.boot_links import link_of
-    from hostprep.converging.boot_record import load_boot_record, unit_name
-    from hostprep.converging.boot_state import boot_state
-    from hostprep.staging.record.records import load_record
-    from hostprep.staging.status import dataset_status
-    from hostprep.system.systemd import systemd_runs, unit_dir
 
     def question() -> dict[str, object]:
         unit, record = unit_name(name), load_boot_record(name)
@@ -66,17 +70,17 @@ def ask_boot(context: Context, name: str) -> BootService:
             state = boot_state(record, known)
         return {
             "unit": unit,
-            "systemd": systemd_runs(),
-            "installed": (unit_dir() / unit).is_file(),
-            "enabled": link_of(unit_dir(), unit).is_symlink(),
+            "systemd": systemd.systemd_runs(),
+            "installed": (systemd.unit_dir() / unit).is_file(),
+            "enabled": link_of(systemd.unit_dir(), unit).is_symlink(),
             "state": None if state is None else state.stage.value,
             "reason": "" if state is None else state.reason,
             # A masked unit is a link to /dev/null, which exists but is not a regular file.
-            "masked": os.path.realpath(unit_dir() / unit) == os.devnull,
+            "masked": os.path.realpath(systemd.unit_dir() / unit) == os.devnull,
             "hint": None if state is None else state.hint,
             "source": None if record is None else record.source,
             "target": None if record is None else record.target,
-            **_what_it_runs(unit_dir() / unit, name),
+            **_what_it_runs(systemd.unit_dir() / unit, name),
         }
 
     return BootService(**context.ask(f"boot service of {name}", question))
@@ -84,25 +88,19 @@ def ask_boot(context: Context, name: str) -> BootService:
 
 def _held(unit: Path) -> bool:
     """Whether a unit's conditions held when systemd last checked, and have not changed since."""
-    from hostprep.system.systemd import show_unit
-    from hostprep.system.unit_commands import unit_files
-
     looked_at, results = "ConditionTimestampMonotonic", ("ConditionResult", "AssertResult")
-    shown = show_unit(unit.name, (looked_at, *results))
+    shown = systemd.show_unit(unit.name, (looked_at, *results))
     if any(shown.get(each) != "yes" for each in results) or not shown.get(looked_at, "").isdigit():
         return False
     # systemd's timestamp is of a clock that stops during suspend, and the machine may have been
     # suspended since. Read both clocks at once: time between the two reads would count as before
     # systemd's check.
     looked = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(shown[looked_at]) / 1e6
-    return max(file.stat().st_ctime for file in unit_files(unit)) < looked
+    return max(file.stat().st_ctime for file in unit_commands.unit_files(unit)) < looked
 
 
 def _what_it_runs(unit: Path, name: str) -> dict[str, object]:
     """Return what is wrong with what a unit runs; nothing if it stages, or may."""
-    from hostprep.converging.boot_command import astray, hindrance
-    from hostprep.converging.boot_template import is_ours
-
     if not (unit.is_file() and os.access(unit, os.R_OK)):
         return {}  # there may be drop-ins all the same
     found = astray(unit, name)

@@ -98,7 +98,10 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
         status = Status.WARN
         message = f"line {stray.number} of fstab {stray.what}."
         measured = Measured(f"line {stray.number} is somebody's", stray.number)
-        remedy = Remedy((), f"{stray.cure}, then `hostprep apply`")
+        cure = stray.cure
+        if volume.foreign:  # what such a line has mounted would keep `apply` from its own
+            cure += f", unmount what is there (umount {shlex.quote(path)})"
+        remedy = Remedy((), f"{cure}, then `hostprep apply`")
     elif unit := facts.units.get(path):
         status = Status.WARN
         message = (

@@ -38,7 +38,7 @@ def diff_directory(
     published: Mapping[str, Entry],
     private: Mapping[str, Entry],
     subdirectories: frozenset[str] = frozenset(),
-    links_stand: Callable[[Entry, Entry], bool] = lambda entry, here: True,
+    links_stand: Callable[[Entry, Entry, str], bool] = lambda entry, here, group: True,
     verified: bool = False,
     promised: Set[str] = frozenset(),
 ) -> DirectoryDiff:
@@ -47,8 +47,9 @@ def diff_directory(
     ``manifest`` records what is published, ``journal`` what an interrupted run did; ``published``
     and ``private`` are the present contents of the two trees. A record counts only if its entry is
     really there. ``subdirectories`` are the source's, which are never deleted.
-    ``links_stand(entry, here)`` says whether keeping a file leaves the groups of hard links right;
-    it is asked about everything that is as recorded, even if it is copied again.
+    ``links_stand(entry, here, group)`` says whether keeping a file, which was recorded in a group,
+    leaves the groups of hard links right; it is asked about everything that is as recorded, even if
+    it is copied again.
     If all is to be ``verified``, entries copied without a hash are copied again. Names that are
     ``promised`` are recorded but may never have been put there: anything else there is not ours.
     """
@@ -95,14 +96,14 @@ def _stays(
     known: Recorded | None,
     entry: Entry,
     there: Entry | None,
-    links_stand: Callable[[Entry, Entry], bool],
+    links_stand: Callable[[Entry, Entry, str], bool],
     verified: bool,
 ) -> TypeGuard[Recorded]:
     """Whether ``there`` is as recorded, and the record is as ``entry`` requires."""
     if known is None or there is None or not (known.same_as(entry) and known.present_as(there)):
         return False
     # Asked even if the record will not do: it also shows which files of the two sides correspond.
-    stands = links_stand(entry, there)
+    stands = links_stand(entry, there, known.group)
     return stands and _serves(known, entry, verified)
 
 

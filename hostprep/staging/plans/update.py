@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import TypeVar
 
 from hostprep.dataclass import dataclass
+from hostprep.host.mounts import mount_of, read_mounts
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import RANGE_BYTES, Entry, Recorded, Totals, kind_of
@@ -31,6 +32,7 @@ from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.reasons import PLACE_TAKEN, Skipped
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.target.place import keeps_numbers
 from hostprep.staging.tree import staged_mode
 from hostprep.system.trees import above, join
 
@@ -79,13 +81,15 @@ def plan_update(
         refuse_taken_places(plan, update.replaced)
         return plan
 
-    plan = compare(links := Links())
+    there = published_fd if published_fd is not None else private_fd
+    numbered = there is None or keeps_numbers(mount_of(there, read_mounts()))
+    plan = compare(links := Links(numbered=numbered))
     if torn := links.torn():
         # Some of these were kept before their other names were seen. This is rare: plan it again.
         del plan
         observer.phase("compare", files=scan.totals.files)
         count_files = Count(observer, scan.totals.files).add
-        plan = compare(links := Links(torn))
+        plan = compare(links := Links(torn, numbered=numbered))
     group_links(plan, links.kept)
     return plan
 

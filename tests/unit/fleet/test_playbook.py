@@ -19,6 +19,7 @@ import yaml
 import hostprep.fleet.environment
 from hostprep.errors import HostprepError, UsageError
 from hostprep.fleet import run_playbook
+from hostprep.fleet.inventory import limits
 from hostprep.fleet.playbook import NobodyMeant
 from hostprep.fleet.received import understood
 from hostprep.system.resources import data_path
@@ -323,6 +324,29 @@ def test_a_limit_that_no_host_meets_is_told_without_the_comma_of_a_list() -> Non
     words = "no host of a,b is meant: it has no host or group called c"
     with pytest.raises(UsageError, match=f"^{words}$"):
         run_playbook("readiness", "a,b,", {}, limit=("c",))
+
+
+def test_what_picks_hosts_of_a_group_is_no_range_of_names() -> None:
+    with pytest.raises(UsageError, match=r"it has no host or group called host$") as caught:
+        run_playbook("readiness", "host1,host2,", {}, limit=("host[1:2]",))
+    assert "`[1:3]` there picks hosts of a group" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (["~^(?:a|b)$"], ("~^(?:a|b)$,",)),
+        (["~^(?:a|b)$", "c"], ("~^(?:a|b)$", "c")),
+        (["~(?i:a)[0:1]"], ("~(?i:a)[0:1],",)),
+        (["~a:~(?:b)"], ("~a:~(?:b)",)),
+        (["~(?:a|b),c"], ("~(?:a|b),c",)),
+        (["a[1:2]", "c"], ("a[1:2]", "c")),
+    ],
+)
+def test_the_colons_of_a_regular_expression_divide_no_limit(
+    given: list[str], taken: tuple[str, ...]
+) -> None:
+    assert limits(given) == taken
 
 
 def test_a_program_that_names_no_host_is_told_without_what_ansible_thinks_of_it(

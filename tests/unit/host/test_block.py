@@ -196,3 +196,12 @@ def test_a_path_that_is_not_there() -> None:
 def test_what_may_cease_to_answer(fstype: str, remote: bool) -> None:
     mount = Mount(1, 0, "0:1", "/", "/data", fstype, "it", (), ())
     assert is_remote(mount) is remote
+
+
+def test_below_a_root_that_is_no_mount_it_is_said_what_makes_it_one(tmp_path: Path) -> None:
+    """As in a chroot: the kernel lists what is mounted in it, and not what it lies on."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("30 27 254:0 /usr /usr rw - ext4 /dev/vda rw\n")
+    with pytest.raises(HostprepError, match="no mount that can be seen here contains /data") as no:
+        locate("/data", tmp_path)
+    assert "`mount --bind DIR DIR` before `chroot DIR`" in str(no.value.hint)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -251,3 +253,23 @@ def test_a_masked_service_is_not_installed(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / UNIT).symlink_to("/dev/null")
     found = ask_boot(Context(spec=None, level=Level.QUICK), "data")
     assert found.masked and not found.installed
+
+
+def test_what_is_asked_of_a_child_imports_nothing_there(tmp_path: Path) -> None:
+    """It would wait for ever for a module that another thread was importing at the fork."""
+    (tmp_path / UNIT).write_text("[Service]\nExecStart=/usr/bin/true\n")
+    script = """if True:
+    import sys
+    from hostprep.readiness.checks._boot import ask_boot
+    class Asked:
+        def ask(self, name, question):
+            before = set(sys.modules)
+            answer = question()
+            print(sorted(set(sys.modules) - before))
+            return answer
+    assert ask_boot(Asked(), "data").edited
+    """
+    places = {"HOSTPREP_STATE_DIR": str(tmp_path / "state"), "HOSTPREP_UNIT_DIR": str(tmp_path)}
+    line = [sys.executable, "-c", script]
+    done = subprocess.run(line, env={**os.environ, **places}, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -123,11 +123,11 @@ def test_links_that_do_not_stand_are_copied() -> None:
         journal={},
         published={"x": A},
         private={},
-        links_stand=lambda wanted, here: False,
+        links_stand=lambda wanted, here, group: False,
     )
     assert found.copy == (A,) and not found.keep
     killed = {"source": A, "journal": recorded(A), "published": A}  # while it published
-    assert decide(**killed, links_stand=lambda wanted, here: False) == "copy"
+    assert decide(**killed, links_stand=lambda wanted, here, group: False) == "copy"
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,18 @@ def test_files_without_a_count_of_names_have_one() -> None:
         assert links.stand(copy, entry(copy.name, 7)._replace(nlink=0))
 
 
+def test_where_no_name_shows_the_others_the_record_says_which_were_linked() -> None:
+    a, b, other = entry("a", 7), entry("b", 7), entry("c", 8)
+    here = [entry(name, ino)._replace(nlink=1) for name, ino in (("a", 1), ("b", 2), ("c", 3))]
+    links = Links(numbered=False)
+    assert links.stand(a, here[0], "a") and links.stand(b, here[1], "a")
+    assert not links.stand(other, here[2], "a"), "it was one file with them, and is another now"
+    assert links.torn() == {a.inode, other.inode}
+    counted = Links(numbered=False)  # one that was linked elsewhere, where links are counted
+    assert counted.stand(a, here[0], "a") and not counted.stand(b, entry("b", 2), "a")
+    assert not all(map(Links().stand, (a, b), here)), "these numbers mean something"
+
+
 @pytest.mark.parametrize(
     ("seen", "torn"),
     [

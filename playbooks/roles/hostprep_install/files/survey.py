@@ -22,15 +22,21 @@ LEFTOVER = re.compile(r"ansible\..+\.hostprep")
 LEFTOVER_SECONDS = 24 * 3600
 
 
-def build(home):
-    """Return the build that is installed in ``home`` and works, None if there is none."""
+def installed(home):
+    """Return the build and version that are installed in ``home`` and work, None for unknown."""
     stamps = [name for name in listing(home) if re.fullmatch("build-[0-9a-f]{16}", name)]
     command = [os.path.join(home, "bin", "hostprep"), "--version"]
     try:
-        runs = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        runs = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:
-        return None
-    return stamps[0][len("build-") :] if len(stamps) == 1 and runs.returncode == 0 else None
+        return None, None
+    if runs.returncode != 0:
+        return None, None
+    said = re.match(rb"hostprep (\d{1,9}(\.\d{1,9}){0,4})", runs.stdout)
+    return (
+        stamps[0][len("build-") :] if len(stamps) == 1 else None,
+        said and said.group(1).decode(),
+    )
 
 
 def listing(home):
@@ -68,10 +74,12 @@ def clear_leftovers():
 clear_leftovers()
 version = "{}.{}".format(*sys.version_info)
 fits = sys.version_info >= (3, 11)
+build, release = installed(sys.argv[1])
 answer = {
     "fits": fits,
     "venv": fits and importlib.util.find_spec("ensurepip") is not None,
-    "build": build(sys.argv[1]),
+    "build": build,
+    "release": release,
     "temporary": temporary(),
     "target": "-".join((version, platform.machine(), *platform.libc_ver())),
 }
