@@ -17,6 +17,7 @@ from hostprep.dataclass import dataclass
 from hostprep.spec.document import Document, Value, shown
 from hostprep.spec.feeding import mistakes_in_feeding
 from hostprep.spec.model import (
+    MOST_SHOWN,
     DatasetSpec,
     RequirementSpec,
     Spec,
@@ -207,7 +208,7 @@ class _Checker:
                 self._note(
                     (*where, "volume"),
                     f"{shown(entry.volume)} is not declared in `volumes`"
-                    + or_near(entry.volume, declared),
+                    + self._or_near(entry.volume, declared),
                 )
             volume, to = entry.volume, entry.to
             if to in declared:
@@ -291,7 +292,7 @@ class _Checker:
                 self._note(
                     (section.name, index, "dataset"),
                     f"{shown(entry.dataset)} is not declared in `datasets`"
-                    + or_near(entry.dataset, names),
+                    + self._or_near(entry.dataset, names),
                 )
         self._unique(section, ((i, "dataset", entry.dataset) for i, entry in section.entries))
 
@@ -308,6 +309,10 @@ class _Checker:
                 self._note(
                     where, f"{shown(value)} is taken by {section.name}[{earlier}] (line {line})"
                 )
+
+    def _or_near(self, word: str, known: Iterable[str]) -> str:
+        """Return ``or_near``, for a few mistakes: with many names each takes milliseconds."""
+        return or_near(word, known) if len(self.problems) < MOST_SHOWN else ""
 
     def _note(self, where: tuple[str | int, ...], message: str) -> None:
         self.problems.append(self.document.problem(where, message))
