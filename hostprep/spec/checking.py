@@ -16,7 +16,14 @@ from pydantic import TypeAdapter, ValidationError
 from hostprep.dataclass import dataclass
 from hostprep.spec.document import Document, KeyPath, Value, shown
 from hostprep.spec.feeding import mistakes_in_feeding
-from hostprep.spec.model import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
+from hostprep.spec.model import (
+    MOST_SHOWN,
+    DatasetSpec,
+    RequirementSpec,
+    Spec,
+    SpecError,
+    VolumeSpec,
+)
 from hostprep.spec.names import name_problem
 from hostprep.spec.schema import DatasetEntry, Package, RequirementEntry, SpecFile, VolumeEntry
 from hostprep.spec.wording import listed, nearest, or_near, unknown
@@ -209,7 +216,7 @@ class _Checker:
                 self._note(
                     (*where, "volume"),
                     f"{shown(entry.volume)} is not declared in `volumes`"
-                    + or_near(entry.volume, declared),
+                    + self._or_near(entry.volume, declared),
                 )
             volume, to = entry.volume, entry.to
             if to in declared:
@@ -294,7 +301,7 @@ class _Checker:
                 self._note(
                     (section.name, index, "dataset"),
                     f"{shown(entry.dataset)} is not declared in `datasets`"
-                    + or_near(entry.dataset, names),
+                    + self._or_near(entry.dataset, names),
                 )
         self._unique(
             section,
@@ -313,6 +320,10 @@ class _Checker:
     def _shown(self, section: str, index: int) -> str:
         """Return an entry as a message names it."""
         return f"{section}[{index}] (line {self.document.lines[section, index]})"
+
+    def _or_near(self, word: str, known: Iterable[str]) -> str:
+        """Return ``or_near``, for a few mistakes: with many names each takes milliseconds."""
+        return or_near(word, known) if len(self.problems) < MOST_SHOWN else ""
 
     def _note(self, where: KeyPath, message: str) -> None:
         self.problems.append(self.document.problem(where, message))

@@ -8,7 +8,8 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
 from hostprep.units import parse_size
 
-_MOST_SHOWN = 50
+# Of the mistakes of a file; more are only counted.
+MOST_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +127,12 @@ class SpecError(UsageError):
     def __init__(self, path: str, problems: tuple[Problem, ...], *, more: bool = False) -> None:
         lines = [
             ": ".join(part for part in (f"{path}:{found.line}", found.key, found.message) if part)
-            for found in problems[:_MOST_SHOWN]
+            for found in problems[:MOST_SHOWN]
         ]
         if len(problems) > 1:
             lines.insert(0, f"{path} holds {len(problems)} mistakes; nothing was changed.")
-        if len(problems) > _MOST_SHOWN:
-            lines.append(f"... and {len(problems) - _MOST_SHOWN} more")
+        if len(problems) > MOST_SHOWN:
+            lines.append(f"... and {len(problems) - MOST_SHOWN} more")
         later = (
             "; what depends on the entries with mistakes is checked once they are right"
             if more

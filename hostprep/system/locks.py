@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hostprep.errors import HostprepError
+from hostprep.system.kept import parse_kept
 from hostprep.system.lock_files import FLAGS, fault_of, no_lock, open_lock
 from hostprep.system.state import check_own_records, readable_run_dirs, run_dir
 
@@ -142,8 +143,8 @@ def _is_listed(path: Path) -> bool:
 
 def _holder(descriptor: int) -> str:
     try:
-        note = json.loads(os.pread(descriptor, 4096, 0))
+        note = parse_kept(os.pread(descriptor, 4096, 0))
         since = time.strftime("%H:%M:%S", time.localtime(note["since"]))
         return f"`{note['purpose']}` (process {note['pid']}, since {since})"
-    except (ValueError, KeyError, TypeError):
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError):  # no time, or none ever
         return "another hostprep"

@@ -7,7 +7,6 @@ so it uses fields of plain tuples: see ``model.Entry`` and ``model.Recorded`` fo
 
 from __future__ import annotations
 
-import json
 import marshal
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import encode_record, join_line
 from hostprep.staging.tree import Plain, entry_of
+from hostprep.system.kept import parse_kept
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, rewind
 
 _BITS = {"f": S_IFREG, "l": S_IFLNK}
@@ -94,7 +94,7 @@ def _recorded(
     number, parts = part
     term_of = digest.terms_below(directory)
     for place, line in enumerate(lines):
-        items = json.loads(line)[1]
+        items = parse_kept(line)[1]
         files = [item for item in items if item[1] != "d"]
         if len(files) < len(items) and not number:  # only the first part reports directories
             folders += [item for item in items if item[1] == "d"]

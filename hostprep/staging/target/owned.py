@@ -7,13 +7,13 @@ the target.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 
 from hostprep.errors import OF_A_DISK, OF_A_SERVER, Refused
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.descriptors import closed_on_error
+from hostprep.system.kept import parse_kept
 from hostprep.system.trees import DIRECTORY_FLAGS, FILE_FLAGS, names_in
 
 GONE = "removing"  # where a data set that nobody can see any more waits for its removal
@@ -98,8 +98,8 @@ def _is_for(descriptor: int, target: str) -> bool:
 def read_info(descriptor: int) -> dict[str, str] | None:
     """Return what an open directory says that it is for, None if it has nothing readable."""
     try:
-        with open(os.open(INFO, FILE_FLAGS, dir_fd=descriptor)) as file:
-            found = json.load(file)
+        with open(os.open(INFO, FILE_FLAGS, dir_fd=descriptor), "rb") as file:
+            found = parse_kept(file.read())
             return found if isinstance(found, dict) else None
     except ValueError:
         return None

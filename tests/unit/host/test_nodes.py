@@ -91,3 +91,8 @@ def test_one_node_or_none_told_is_no_limit(host: Path) -> None:
 def test_lists_of_the_kernel(text: str | None, numbers: set[int]) -> None:
     assert parse_list(text) == numbers
     assert format_list(numbers) == (text or "").strip()
+
+
+@pytest.mark.parametrize("text", ["0-9007199254740992", "9" * 5000, "\N{SUPERSCRIPT TWO}", "3-x"])
+def test_what_no_kernel_lists_is_no_list(text: str) -> None:
+    assert parse_list(f"{text},1") == {1}

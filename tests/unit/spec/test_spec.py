@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import UsageError
+from hostprep.spec import checking
 from hostprep.spec.loading import parse_spec
 from hostprep.spec.model import DatasetSpec, Problem, RequirementSpec, Spec, SpecError, VolumeSpec
 from hostprep.units import GIB, RATE_FORMS, SIZE_FORMS
@@ -534,6 +535,23 @@ def test_the_message_of_one_mistake_is_one_line_and_of_several_a_list() -> None:
     assert two.value.hint == "correct the file; `hostprep spec check` reads it without acting on it"
     assert two.value.problems == (Problem(1, "a", known), Problem(2, "b", known))
     assert two.value.exit_code == 2
+
+
+def test_what_was_meant_is_looked_for_only_where_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Comparing 3,000 names with 200 took forty seconds."""
+    asked: list[str] = []
+    monkeypatch.setattr(checking, "or_near", lambda word, known: asked.append(word) or "")
+    datasets = "datasets: [{source: /a, to: /x, name: name}]\n"
+    with pytest.raises(SpecError) as caught:
+        parse(
+            datasets
+            + "requirements:\n"
+            + "".join(f"- {{dataset: n{number}, samples_per_second: 1}}\n" for number in range(300))
+        )
+    assert len(caught.value.problems) == 300
+    assert asked == [f"n{number}" for number in range(50)]
 
 
 def test_a_flood_of_mistakes_is_cut_in_the_message_and_whole_beside_it() -> None:

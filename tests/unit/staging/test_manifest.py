@@ -169,6 +169,10 @@ def test_foreign_lines_are_left_out(line: bytes, tmp_path: Path) -> None:
         ("gid", {}),
         ("content", 17),
         ("group", 1),
+        ("name", "\ud8ff"),
+        ("name", "y\0"),
+        ("content", "\ud8ff"),
+        ("group", "\ud8ff"),
     ],
 )
 def test_a_line_of_other_kinds_of_values_is_left_out(

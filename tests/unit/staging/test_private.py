@@ -216,8 +216,9 @@ def test_what_was_not_made_for_it_is_refused_and_stays(tmp_path: Path, parent_fd
     os.mkfifo(private / "info.json")  # which has no size, either, as what a killed run left
     refused()
     (private / "info.json").unlink()
-    (private / "info.json").write_text("[somebody's")
-    refused()
+    for damaged in ("[somebody's", "[" * 99_999):
+        (private / "info.json").write_text(damaged)
+        refused()
     (private / "tree").mkdir()
     assert sorted(os.listdir(private)) == ["info.json", "tree"]
 

@@ -25,6 +25,7 @@ from hostprep.system.trees import DIRECTORY_FLAGS, DirCache
         ("mode", '"a"'),
         ("mtime_ns", "null"),
         ("content", "[7]"),
+        ("size", "[" * 99_999),
     ],
 )
 def test_of_a_damaged_line_nothing_is_said(field: str, other: str, tmp_path: Path) -> None:

@@ -169,6 +169,15 @@ def test_who_waits_is_told_of_who_has_it_now(own_state: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize("note", ["[" * 4000, '{"pid": 1, "purpose": "x", "since": 1e400}'])
+def test_a_note_that_tells_no_time_costs_only_its_words(own_state: Path, note: str) -> None:
+    refused = pytest.raises(Locked, match="another hostprep is at work")
+    with lock("volumes", purpose="test"):
+        (own_state / "run/hostprep-volumes.lock").write_text(note)
+        with refused, lock("volumes", purpose="x", wait_seconds=0):
+            pass
+
+
 def test_who_waits_is_told_once_and_then_has_it(
     own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
