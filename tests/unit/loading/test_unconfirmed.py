@@ -14,7 +14,7 @@ from hostprep.loading.curve import curve_of
 from hostprep.loading.failures import LoaderFailed
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import Binding, FailedProbe, Probe, SampleCost
+from hostprep.loading.model import Binding, FailedProbe, Probe, SampleCost, Transport
 from hostprep.loading.recommend import from_loader
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import Search
@@ -214,14 +214,15 @@ def test_what_is_set_now_and_cannot_be_is_to_be_changed() -> None:
     assert found.change_needed is True
 
 
-def beside(others_cpus: float, **changed: Any) -> Report:
+def beside(others_cpus: float, transport: Transport | None = None, **changed: Any) -> Report:
     """Return the report on a loader of which only a probe without workers is known."""
     share = making.share()
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, Silent())
     measurer.subject = making.subject(current_workers=None)
     run = Run(measurer, WISH, time.monotonic())
     run.cost = making.cost(seconds=1 / 160, worker_seconds=1 / 160, cpu_seconds=1 / 160)
-    run.curve = curve_of(run.cost, None, share.capacity_per_rank)
+    run.transport = transport
+    run.curve = curve_of(run.cost, transport, share.capacity_per_rank)
     others = {"others_cpus": others_cpus, "others_before_cpus": others_cpus}
     probes = [making.probe(0, 160, **others, **changed)]
     run.search = Search(run.curve, None, lambda workers: None, run._most, lambda: 0, probes)
@@ -234,6 +235,9 @@ def test_the_model_is_no_surer_than_what_it_rests_on() -> None:
     assert made.relative_error is not None and made.relative_error >= 0.27
     quiet = beside(0.0, relative_error=0.01).recommendation
     assert quiet.relative_error is not None and 0.08 <= quiet.relative_error < 0.09
+    unsteady = Transport(8, 50_000.0, 1e-5, relative_error=0.4)
+    sent = beside(0.0, unsteady, relative_error=0.01).recommendation
+    assert sent.relative_error is not None and sent.relative_error >= 0.4
 
 
 def test_what_was_reckoned_on_top_of_the_clock_is_in_the_error() -> None:

@@ -24,7 +24,6 @@ from hostprep.probing.model import (
 )
 from hostprep.probing.needs import parse_need, profile_need
 from hostprep.probing.rates import Rates, SmallRates, compare
-from hostprep.probing.read_limits import held_to
 from tests.unit.probing.made import (
     ARM_RUNS,
     disk,
@@ -719,12 +718,16 @@ def test_small_files_are_held_against_a_limit_by_what_their_disks_did_meanwhile(
     """Of several disks, each does its part."""
     load = Load(0.2, 20_000_000, requests=900, read_requests=600, seconds=2.0)
     below = tuple(disk(name=f"sd{number}", number=f"8:{number}") for number in range(disks))
-    limited = measured(storage=storage(disks=below), read_limits=(ReadLimit("/job", "8:0", *most),))
-    (reason,) = held_to(limited, small_run(8, 100, load=load))
-    assert (reason.code, reason.of) == ("read_limited", SMALL_FILES)
-    for other in (0.5, 2.0):
-        wide = ReadLimit("/job", "8:0", *(each and int(other * each) for each in most))
-        assert not [*held_to(replace(limited, read_limits=(wide,)), small_run(8, 100, load=load))]
+    small = small_files(cold=(small_run(8, 100, load=load),))
+
+    def held(share: float) -> set[tuple[str, str | None]]:
+        limit = ReadLimit("/job", "8:0", *(each and int(share * each) for each in most))
+        limited = measured(storage=storage(disks=below), read_limits=(limit,), small=small)
+        return {(reason.code, reason.of) for reason in contradictions(limited)}
+
+    assert ("read_limited", SMALL_FILES) in held(1.0)
+    for far in (0.5, 2.0):
+        assert ("read_limited", SMALL_FILES) not in held(far)
 
 
 def test_samples_larger_than_any_small_file_are_judged_by_their_bytes() -> None:

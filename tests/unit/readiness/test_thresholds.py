@@ -51,8 +51,8 @@ def rate(measured: float, age_seconds: float | None) -> Any:
     return required_rate.Facts((one,))
 
 
-def memory(ram: int, available: int, promised: int = 0) -> Any:
-    return memory_left.Facts(Headroom(ram, available, "MemAvailable", False), promised)
+def memory(ram: int, available: int, promised: int = 0, unlimited: tuple[str, ...] = ()) -> Any:
+    return memory_left.Facts(Headroom(ram, available, "MemAvailable", False), promised, unlimited)
 
 
 def wear(percent: int) -> Any:
@@ -89,6 +89,8 @@ def ahead(size: int) -> Any:
         (memory_left.judge, memory(8 * GIB, 2 * GIB - 1), "WARN"),
         (memory_left.judge, memory(8 * GIB, 2 * GIB, 2 * GIB), "WARN"),
         (memory_left.judge, memory(8 * GIB, 2 * GIB, 2 * GIB + 1), "FAIL"),
+        (memory_left.judge, memory(8 * GIB, 8 * GIB, 0, ("/mnt/ram",)), "WARN"),
+        (memory_left.judge, memory(8 * GIB, GIB, 2 * GIB, ("/mnt/ram",)), "FAIL"),
         (cpu_quota.judge, quota(0.99), "FAIL"),
         (cpu_quota.judge, quota(1.0), "WARN"),
         (cpu_quota.judge, quota(7.9), "WARN"),
