@@ -42,6 +42,7 @@ def reported(
     alone: Probe | None = None,
     ceiling: float = math.inf,
     failed: tuple[int, ...] = (),
+    cuda: bool = False,
     **host: Any,
 ) -> Report:
     """Return the report on a loader, of ``past_seconds`` after it was begun.
@@ -52,7 +53,7 @@ def reported(
     """
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
-    measurer.subject = dataclasses.replace(subject(current_workers), kind=kind)
+    measurer.subject = dataclasses.replace(subject(current_workers), kind=kind, cuda=cuda)
     measurer.opening_seconds = opening_seconds
     run = Run(measurer, WISH, time.monotonic() - past_seconds, listing)
     run.cost = cost or making.cost(
@@ -153,11 +154,26 @@ def test_the_limit_that_distributions_give_is_none_of_few_workers() -> None:
 def test_of_files_it_is_the_gpu_of_the_host_that_counts() -> None:
     """A torch for the CPU measures as well, or none: the training has another one."""
     files = Listing(("a.jpg",), "image", jpeg=True, others=0, whole=True, mean_bytes=1e5)
-    for listing, gpus, pinned in ((files, 1, True), (files, 0, False), (None, 1, False)):
-        made = reported(listing=listing, gpus=gpus).recommendation
+    for listing, gpus, cuda, pinned in (
+        (files, 1, False, True),
+        (files, 0, False, False),
+        (files, 0, True, True),
+        (None, 1, False, False),
+        (None, 0, True, True),
+    ):
+        made = reported(listing=listing, gpus=gpus, cuda=cuda).recommendation
         told = any(reason.startswith("pin_memory: False because") for reason in made.reasons)
         assert told is not pinned
         assert made.pin_memory is pinned and f"pin_memory={pinned}" in (made.code or "")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_fits_into_memory_is_told_of_files_that_were_all_listed(whole: bool) -> None:
+    names = ("a.jpg",) * (64 << 10)
+    files = Listing(names, "image", jpeg=True, others=0, whole=whole, mean_bytes=1 << 20)
+    made = reported(listing=files).recommendation
+    assert made.binding is Binding.WAITING
+    assert ("25% of about 64.0 GiB fits into memory" in (made.remedy or "")) is whole
 
 
 def test_of_a_stream_nobody_saw_that_more_than_one_worker_shares_it_out() -> None:
