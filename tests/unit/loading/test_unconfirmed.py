@@ -167,6 +167,13 @@ def test_of_files_it_is_the_gpu_of_the_host_that_counts() -> None:
         assert made.pin_memory is pinned and f"pin_memory={pinned}" in (made.code or "")
 
 
+@pytest.mark.parametrize(("failed", "workers"), [((4,), 3), ((6, 4), 3), ((2, 4), 1), ((1,), 0)])
+def test_after_a_failure_fewer_than_failed_are_asked_for(
+    failed: tuple[int, ...], workers: int
+) -> None:
+    assert reported(failed=failed).recommendation.num_workers == workers
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_fits_into_memory_is_told_of_files_that_were_all_listed(whole: bool) -> None:
     names = ("a.jpg",) * (64 << 10)
