@@ -62,7 +62,7 @@ class Curve:
         if samples_per_s <= self.rate(1):
             return 1
         linear: float = (samples_per_s**-KNEE - self.ceiling**-KNEE) ** (-1 / KNEE)
-        return max(1, math.ceil(linear / self.worker - 1e-9))
+        return math.ceil(linear / self.worker - 1e-9)
 
     def proposal(self, gpu_rate: float | None) -> int:
         """Return the workers to try first: enough for 1.1 times the GPU's rate, or nearly all."""

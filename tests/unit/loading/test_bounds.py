@@ -188,6 +188,9 @@ def test_one_task_a_node_is_a_launcher_where_it_sees_more_gpus(
     no_launcher.delenv("CUDA_VISIBLE_DEVICES")
     no_launcher.setenv("SLURM_NTASKS_PER_NODE", "4")
     assert ranks_here(8) == (4, "$SLURM_NTASKS_PER_NODE")
+    for nothing in ("0", "", "-2", "two", "\u00b2", "\u0662"):  # digits elsewhere, and none here
+        no_launcher.setenv("LOCAL_WORLD_SIZE", nothing)
+        assert ranks_here(8) == (4, "$SLURM_NTASKS_PER_NODE")
     no_launcher.setenv("LOCAL_WORLD_SIZE", "1")
     assert ranks_here(8) == (1, "$LOCAL_WORLD_SIZE")
 
@@ -202,6 +205,7 @@ def test_tasks_that_srun_started_on_this_node_are_ranks(
     assert ranks_here(1)[0] == 1
     no_launcher.setenv("SLURM_STEP_TASKS_PER_NODE", tasks)
     assert ranks_here(1)[0] == ranks
+    assert ranks_here(2)[0] == max(2, ranks)
     no_launcher.setenv("SLURM_NTASKS_PER_NODE", "2")
     assert ranks_here(1)[0] == 2
 

@@ -145,6 +145,8 @@ def test_prefetch_grows_with_unevenness_and_not_where_the_gpu_is_far_slower() ->
     assert prefetch_factor(2.0, None, 500) == 3
     assert prefetch_factor(9.0, None, 500) == 4
     assert prefetch_factor(2.0, 100, 500) == 2
+    assert prefetch_factor(2.0, 400, 500) == 3
+    assert prefetch_factor(2.0, 2000, 500) == 3, "a GPU that waits empties no more than all"
 
 
 def read(files_per_s: float, cpus: float) -> Stages:

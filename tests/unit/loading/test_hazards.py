@@ -37,6 +37,7 @@ def of_probes(**changed: Any) -> set[str]:
 
 def test_a_sound_host_has_none() -> None:
     assert hazards.of_host(share()) == ()
+    assert hazards.of_host(share(descriptors_limit=None, quota_cpus=8.0, quota_group="/job")) == ()
     assert hazards.of_subject(subject(4)) == ()
     assert of_probes() == set()
 
@@ -201,6 +202,20 @@ def test_what_cannot_be_pickled_is_named_and_nothing_else(
     for hazard in found:
         name = hazard.message.split()[0]
         assert f"define {'its classes' if name == 'the' else name}" in hazard.cure
+
+
+@pytest.mark.parametrize(("threads", "told"), [(None, False), (1, False), (2, True)])
+def test_threads_of_opencv_compete_if_each_worker_starts_several(
+    threads: int | None, told: bool
+) -> None:
+    found = hazards.of_subject(dataclasses.replace(subject(4), opencv_threads=threads))
+    assert [hazard.code for hazard in found] == ["opencv_threads"] * told
+
+
+@pytest.mark.parametrize(("threads", "told"), [(None, False), (4, False), (5, True)])
+def test_a_pool_in_each_worker_is_told_of(threads: int | None, told: bool) -> None:
+    found = hazards.of_probes(share(), [probe(2, 1000, worker_threads=threads)], (), None)
+    assert [hazard.code for hazard in found] == ["worker_threads"] * told
 
 
 def test_what_workers_showed() -> None:

@@ -357,6 +357,7 @@ def test_what_is_promised_rests_on_more_processes_the_more_these_differ(
 def test_contenders_are_the_chosen_and_its_rivals() -> None:
     points = points_of([probe(0, 100), probe(2, 800), probe(4, 990), probe(8, 1000)])
     assert contenders(points, None) == (4, 2, 8)
+    assert contenders([*points, Point(1, 300, 0.01, 1)], None) == (4, 2, 8), "of all, two"
     assert contenders(points[:1], None) == (0,)
 
 

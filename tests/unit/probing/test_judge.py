@@ -12,7 +12,7 @@ from hostprep.host.cgroups import ReadLimit
 from hostprep.probing.behaviour import behave
 from hostprep.probing.contradictions import contradictions
 from hostprep.probing.judge import judge
-from hostprep.probing.judgement import Behaviour, Verdict
+from hostprep.probing.judgement import Behaviour, Judged, Need, Verdict
 from hostprep.probing.model import (
     SEQUENTIAL_READS,
     SMALL_FILES,
@@ -23,6 +23,7 @@ from hostprep.probing.model import (
     SmallRun,
 )
 from hostprep.probing.needs import parse_need, profile_need
+from hostprep.probing.rates import Rates, SmallRates, compare
 from tests.unit.probing.made import (
     ARM_RUNS,
     disk,
@@ -705,3 +706,35 @@ def test_a_limit_of_reads_that_is_far_from_met_is_no_matter(
     (small,) = measured(read_limits=(limit,)).small.cold[-1:]  # type: ignore[union-attr]
     little = parse_need(f"{small.files_per_s / 2:.0f}")
     assert judge(limited, little).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("disks", "most"),
+    [(1, (10_000_000, None)), (1, (None, 300)), (2, (5_000_000, None)), (2, (None, 150))],
+)
+def test_small_files_are_held_against_a_limit_by_what_their_disks_did_meanwhile(
+    disks: int, most: tuple[int | None, int | None]
+) -> None:
+    """Of several disks, each does its part."""
+    load = Load(0.2, 20_000_000, requests=900, read_requests=600, seconds=2.0)
+    below = tuple(disk(name=f"sd{number}", number=f"8:{number}") for number in range(disks))
+    small = small_files(cold=(small_run(8, 100, load=load),))
+
+    def held(share: float) -> set[tuple[str, str | None]]:
+        limit = ReadLimit("/job", "8:0", *(each and int(share * each) for each in most))
+        limited = measured(storage=storage(disks=below), read_limits=(limit,), small=small)
+        return {(reason.code, reason.of) for reason in contradictions(limited)}
+
+    assert ("read_limited", SMALL_FILES) in held(1.0)
+    for far in (0.5, 2.0):
+        assert ("read_limited", SMALL_FILES) not in held(far)
+
+
+def test_samples_larger_than_any_small_file_are_judged_by_their_bytes() -> None:
+    """Also by files as large, where nobody knows whether all are."""
+    need = Need("10 of 150 MB", 10.0, 1.5e9, "test")
+    as_large = Rates(1e9, SmallRates(12.0, 1.4e9, 1.2e8, "dataset"), False)
+    assert compare(as_large, need) == Judged(1.4e9, 1.5e9, "bytes/s", SMALL_FILES)
+    smaller = Rates(1e9, SmallRates(500.0, 5e7, 1e5, "dataset"), False)
+    assert compare(smaller, need) == Judged(1e9, 1.5e9, "bytes/s", SEQUENTIAL_READS)
+    assert compare(Rates(1e9, None, False), need) == Judged(1e9, 1.5e9, "bytes/s", SEQUENTIAL_READS)

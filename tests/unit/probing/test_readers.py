@@ -6,13 +6,17 @@ import errno
 import itertools
 import os
 import signal
+from array import array
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.probing import readers as module
-from hostprep.probing.pass_rates import Pass
+from hostprep.probing.pass_rates import Pass, Told, lasting, together
 from hostprep.probing.readers import read_whole_files
 from hostprep.system import page_cache
 from hostprep.units import MIB
@@ -200,6 +204,65 @@ def test_a_file_that_the_time_does_not_suffice_for_takes_its_share_of_it(
     assert done.files_per_s == pytest.approx(20.5 / 4, rel=0.01)
     assert (len(done.names), done.early_files_per_s) == (20, None)
     assert done.cut_bytes == pytest.approx(38_000_000, rel=0.01)
+
+
+def told(ends: list[float], sizes: list[int] | None = None, **changed: Any) -> Told:
+    """Return what a reader did whose files came at these times."""
+    fields: dict[str, Any] = {
+        "seconds": array("d", (b - a for a, b in pairwise([0.0, *ends]))),
+        "ends": array("d", ends),
+        "sizes": array("q", sizes or [100] * len(ends)),
+        "indices": array("q", range(len(ends))),
+        "first": len(ends),
+        "cut": None,
+        "through": True,
+        "unreadable": 0,
+        "empty": 0,
+        "fault": None,
+    }
+    return Told(**{**fields, **changed})
+
+
+def test_rates_add_up_as_long_as_all_readers_are_at_work() -> None:
+    """The last one has the storage to itself, which is no rate of several."""
+    quick, slow = told([1, 2, 3, 3.5], first=3), told([2, 2.5, 6], cut=(6.5, 40, 0.4))
+    done = together([["a", "b", "c"], ["d", "e", "f"]], [quick, slow])
+    assert done.names == ("a", "b", "c", "d", "e", "f")
+    assert (list(done.seconds), list(done.sizes)) == ([1, 1, 1, 2, 0.5, 3.5], [100] * 6)
+    assert done.files_per_s == pytest.approx(3 / 3 + 2 / 2.5)
+    assert done.bytes_per_s == pytest.approx(100 * done.files_per_s)
+    assert (done.wall_seconds, done.again_bytes, done.cut_bytes) == (3, 100, 0)
+    # Where the time ended both, what each was reading at the end is in its rate.
+    begun = [told([1, 2, 3], through=False), replace(slow, through=False)]
+    done = together([["a", "b", "c"], ["d", "e", "f"]], begun)
+    assert done.files_per_s == pytest.approx(3 / 3 + 3.4 / 6.5)
+    assert done.bytes_per_s == pytest.approx(300 / 3 + 340 / 6.5)
+    assert (done.wall_seconds, done.cut_bytes) == (6.5, 40)
+
+
+@pytest.mark.parametrize(
+    ("files_per_s", "ends", "size", "lasts"),
+    [
+        (10, [1.5, 2.0, 2.5, 3.0], 100, False),
+        (10, [1.5, 2.0, 2.5, 3.0], 500, True),  # fewer files, but larger ones
+        (109, [1.2 + number / 100 for number in range(181)], 1, True),  # smaller ones: 92 % of 196
+        (2, [1.5, 3.0], 100, True),  # one less than the three expected, which may be chance
+        (10, [], 100, True),
+    ],
+)
+def test_a_rate_did_not_last_if_files_and_bytes_are_fewer_than_by_chance(
+    files_per_s: float, ends: list[float], size: int, lasts: bool
+) -> None:
+    early = Pass((), array("d"), array("q"), files_per_s, 1000, 1.0, 0, 0)
+    # One of two ends at 3: from then on the other one is alone.
+    both = [told([0.5, *ends, 3.5], [100, *[size] * len(ends), 100]), told([0.9, 3.0])]
+    found = lasting(early, both)
+    if lasts:
+        assert found == early
+        return
+    assert (found.early_files_per_s, len(found.later_seconds)) == (files_per_s, 5)
+    assert found.files_per_s == pytest.approx(4 / 1.5)
+    assert found.bytes_per_s == pytest.approx(400 / 1.5)
 
 
 def test_what_cannot_be_read_is_not_tried_for_ever(tmp_path: Path) -> None:
