@@ -170,7 +170,7 @@ def test_what_a_directory_gives_too_much_is_taken_and_nothing_given(
 ) -> None:
     """Also where the source, which has the ACLs, is read in a child; and who has it is root."""
     places = {name: trees.published / name for name in ("a", "theirs", "groups", "same", "other")}
-    for name, place in places.items():
+    for place in places.values():
         place.mkdir(exist_ok=True)
         place.chmod(0o777)
     os.chown(places["theirs"], 1234, 0)
