@@ -47,8 +47,6 @@ def open_lock(path: Path) -> int:
             problem = no_lock(path, error)
         except HostprepError as error:
             problem = error
-        if problem is not None and not shared:
-            raise problem
         with _alone() if shared else nullcontext(False) as alone:
             if problem is None:
                 with suppress(FileExistsError):

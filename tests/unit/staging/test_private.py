@@ -294,6 +294,21 @@ def test_what_is_put_into_it_as_it_is_claimed_is_not_published(
     assert (tree / "theirs").read_bytes() == b"somebody's"
 
 
+def test_what_it_is_for_is_on_disk_before_anything_is_in_it(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an empty file, as a power cut may leave it, the next run would not know it."""
+    private, fsync, seen = tmp_path / ".hostprep-data", os.fsync, []
+
+    def noting(descriptor: int) -> None:
+        seen.append((os.listdir(private), str(tmp_path) in (private / "info.json").read_text()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    prepare(parent_fd, {"target": str(tmp_path / "data")}).close()
+    assert seen == [(["info.json"], True)]
+
+
 def test_its_journals_are_replaced_and_nothing_else(tmp_path: Path, parent_fd: int) -> None:
     private = prepare(parent_fd, {"target": str(tmp_path / "data")})
     try:

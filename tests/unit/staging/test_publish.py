@@ -75,6 +75,8 @@ class Target:
         check: bool = False,
         spelling: Spelling = KEEPS,
         told: Silent | None = None,
+        changing: tuple[str, ...] = (),
+        inodes: dict[str, int] | None = None,
     ) -> list[str]:
         """Publish what is prepared, or only check the places for it."""
         index, published_fd = ManifestIndex([manifest]), os.open(self.data, DIRECTORY_FLAGS)
@@ -82,7 +84,9 @@ class Target:
             if check:
                 check_places(plan, self.private, published_fd, index, spelling, told or Silent())
                 return []
-            return publish_update(plan, self.private, published_fd, index, told or Silent())
+            return publish_update(
+                plan, self.private, published_fd, index, told or Silent(), changing, inodes
+            )
         finally:
             index.close()
             os.close(published_fd)
@@ -190,6 +194,44 @@ def test_a_place_that_somebody_took_is_left(name: str, target: Target) -> None:
             target.update(manifest, CopyPlan(), check=check)
     assert target.contents() == {"sub/old": "1", name: "somebody's"}
     assert (target.tree / name).read_text() == "2"
+
+
+def test_new_directories_are_ours_from_then_on(target: Target) -> None:
+    fill(target.data, {"old/a": "a"})
+    fill(target.tree, {"new/deep/b": "new"})
+    old = (target.data / "old").stat().st_ino
+    inodes = {"": target.data.stat().st_ino, "old": old}
+    changing = ("old", "new", "new/deep", "empty")
+    plan = CopyPlan(inodes=dict(inodes))
+    assert target.update(target.manifest("old/a"), plan, changing=changing, inodes=inodes) == []
+    there = {path: (target.data / path).stat().st_ino for path in changing}
+    assert inodes == {"": target.data.stat().st_ino, **there} and there["old"] == old
+    assert target.contents() == {"old/a": "a", "new/deep/b": "new"}
+
+
+def test_a_directory_that_came_where_one_is_to_be_made_is_left_if_it_holds_anything(
+    target: Target,
+) -> None:
+    fill(target.tree, {"new/b": "new"})
+    fill(target.data, {"new/theirs": "theirs"})
+    with pytest.raises(HostprepError, match="new appeared on the target"):
+        target.update(target.manifest(), CopyPlan(), changing=("new",), inodes={})
+    assert target.contents() == {"new/theirs": "theirs"} and (target.tree / "new/b").exists()
+    (target.data / "new/theirs").unlink()
+    assert target.update(target.manifest(), CopyPlan(), changing=("new",)) == []
+    assert target.contents() == {"new/b": "new"}
+
+
+def test_nothing_is_put_into_a_directory_that_was_exchanged(target: Target) -> None:
+    fill(target.tree, {"a/b": "new"})
+    fill(target.data, {"a/b": "old"})
+    ours, manifest = (target.data / "a").stat().st_ino, target.manifest("a/b")
+    (target.data / "a").rename(target.base / "moved")
+    fill(target.data, {"a/b": "theirs"})
+    with pytest.raises(HostprepError, match="a on the target was meanwhile replaced") as caught:
+        target.update(manifest, CopyPlan(), inodes={"a": ours})
+    assert "move it away" in (caught.value.hint or "")
+    assert target.contents() == {"a/b": "theirs"} and (target.tree / "a/b").exists()
 
 
 def test_a_directory_that_is_yet_to_be_made_has_room_for_all(target: Target) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from hostprep.staging.files.holding import FOLDER_NAME
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.publishing.structure import (
+    close_directories,
     directory_digest,
     directory_lines,
     leave_out_unholdable,
@@ -160,6 +161,42 @@ def full(*_: object, **__: object) -> None:
 
 def directory(path: str, mode: int = 0o755) -> Entry:
     return Entry(path.rpartition("/")[2], 0o040000 | mode, 4096, 5, 6, 7, 8, 2, 9, 10)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory away")
+@pytest.mark.parametrize("asks", [None, lambda _: None])
+def test_what_a_directory_gives_too_much_is_taken_and_nothing_given(
+    asks: Callable[[float], None] | None, trees: Trees
+) -> None:
+    """Also where the source, which has the ACLs, is read in a child; and who has it is root."""
+    places = {name: trees.published / name for name in ("a", "theirs", "groups", "same", "other")}
+    for place in places.values():
+        place.mkdir(exist_ok=True)
+        place.chmod(0o777)
+    os.chown(places["theirs"], 1234, 0)
+    os.chown(places["groups"], 0, 2345)
+    inodes = {name: place.stat().st_ino for name, place in places.items()}
+    places["other"].rename(trees.published / "moved")
+    places["other"].mkdir(mode=0o777)
+    places["other"].chmod(0o777)
+    wanted = {name: directory(name, 0o755)._replace(uid=0, gid=0) for name in places}
+    wanted["same"] = wanted["same"]._replace(mode=0o040777)
+    wanted["none"] = wanted["a"]
+    source_fd = os.open(trees.source, DIRECTORY_FLAGS)
+    try:
+        close_directories(wanted, wanted, source_fd, trees.published_fd, inodes, on_wait=asks)
+        there = {name: os.stat(place) for name, place in places.items()}
+        assert {name: (st.st_mode & 0o777, st.st_uid, st.st_gid) for name, st in there.items()} == {
+            "a": (0o755, 0, 0),
+            "theirs": (0o755, 0, 0),
+            "groups": (0o705, 0, 0),
+            "same": (0o777, 0, 0),
+            "other": (0o777, 0, 0),  # it is not the one that was ours
+        }
+        close_directories(["other"], wanted, source_fd, trees.published_fd, None, on_wait=asks)
+        assert places["other"].stat().st_mode & 0o777 == 0o755, "where numbers mean nothing"
+    finally:
+        os.close(source_fd)
 
 
 def test_directories_stand_in_the_lines_of_their_parents() -> None:

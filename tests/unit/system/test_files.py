@@ -26,7 +26,7 @@ from hostprep.system.files import (
     replacing_refusal,
     writing_hint,
 )
-from hostprep.system.flushing import flush_directory
+from hostprep.system.flushing import flush_directory, flush_file_system
 from hostprep.system.own_files import write_atomically
 from tests.kit.flushing import fail_to_flush_folders
 
@@ -364,6 +364,16 @@ def test_what_may_only_be_appended_to_is_found_before_anything_is_done(file: Pat
     assert file.read_bytes() == b"old\n" and temps(file) == []
 
 
+def test_the_replacing_of_what_is_not_there_yet_is_rehearsed_too(tmp_path: Path) -> None:
+    rehearse_replacing(tmp_path / "fstab", b"new\n", expected=None)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_that_is_not_flushed_is_an_error() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        flush_file_system(-1)
+
+
 @pytest.mark.parametrize(("number", "raised"), [(errno.EIO, True), (errno.EINVAL, False)])
 def test_a_folder_that_is_not_flushed_is_told_of_where_it_could_be(
     number: int, raised: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -408,6 +418,21 @@ def test_a_file_of_our_own_is_flushed_before_it_has_its_name_and_its_folder_afte
     write_atomically(path, [b"a", b"b"], durable=durable)
     assert path.read_bytes() == b"ab"
     assert events == ([("file", None), ("folder", b"ab")] if durable else [])
+
+
+def test_a_file_of_our_own_stays_ours_where_its_readers_cannot_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that does not know their group, on a file system without ACLs."""
+
+    def refusing(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fchown", refusing)
+    monkeypatch.setattr(os, "setxattr", refusing)
+    write_atomically(tmp_path / "record", [b"a"], durable=False, mode=0o640, gid=7, uid=1234)
+    assert (tmp_path / "record").read_bytes() == b"a"
+    assert stat.S_IMODE((tmp_path / "record").stat().st_mode) == 0o600
 
 
 def test_a_file_of_our_own_that_could_not_be_written_leaves_the_old_one_and_no_litter(

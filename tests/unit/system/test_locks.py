@@ -311,6 +311,39 @@ def test_root_puts_aside_what_others_made_in_the_place_of_a_lock(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+@pytest.mark.parametrize(("owner", "mode"), [(0, 0o777), (0, 0o1755), (65534, 0o1777)])
+def test_root_moves_nothing_in_a_directory_that_is_not_for_all(
+    owner: int, mode: int, own_state: Path
+) -> None:
+    """There it is that directory's owner who may have locks, or names can be exchanged."""
+    path = own_state / "run/hostprep-volumes.lock"
+    path.parent.mkdir()
+    path.touch()
+    for theirs, uid in ((path, 65534), (path.parent, owner)):
+        os.chown(theirs, uid, uid)
+    path.parent.chmod(mode)
+    refused = pytest.raises(HostprepError, match="belongs to uid 65534")
+    with refused, lock("volumes", purpose="test"):
+        pass
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_where_roots_runs_cannot_keep_apart_nothing_is_put_aside(own_state: Path) -> None:
+    """What one moves might be what another has just made, and holds."""
+    path = own_state / "run/hostprep-volumes.lock"
+    path.parent.mkdir()
+    path.parent.chmod(0o1777)
+    (path.parent / "boot").touch()  # the directory of what keeps them apart
+    path.touch()
+    os.chown(path, 65534, 65534)
+    refused = pytest.raises(HostprepError, match="belongs to uid 65534")
+    with refused, lock("volumes", purpose="test"):
+        pass
+    assert sorted(os.listdir(path.parent)) == ["boot", path.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
 def test_what_a_run_puts_aside_is_not_what_another_has_just_made(
     own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,3 +67,23 @@ def test_it_is_moved_where_nothing_is(
 def test_what_is_not_there_cannot_be_moved(folders: tuple[int, int]) -> None:
     with pytest.raises(FileNotFoundError):
         rename_new("none", "new", src_dir_fd=folders[0], dst_dir_fd=folders[1])
+
+
+def test_what_fails_in_one_step_is_not_tried_in_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where the kernel or the file system does not know how: the second way has a gap."""
+
+    def failing(*_: object) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(renaming, "_renameat2", failing)
+    (tmp_path / "old").mkdir()
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="Input/output error"):
+            rename_new("old", "new", src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
+    assert os.listdir(tmp_path) == ["old"]

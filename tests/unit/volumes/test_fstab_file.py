@@ -106,6 +106,20 @@ def test_a_symlinked_fstab_is_refused_and_stays(fstab: Path) -> None:
     assert fstab.read_bytes() == b"# mine\n"
 
 
+def test_a_file_that_something_is_mounted_on_is_refused_by_each_who_reads_or_writes_it(
+    fstab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fstab_file, "mount_at", lambda path, _: path)
+    for action in (
+        lambda: read_fstab(fstab),
+        lambda: edit_fstab(fstab, put),
+        lambda: check_edit(fstab, put),
+    ):
+        with pytest.raises(Refused, match="is a mount point"):
+            action()
+    assert fstab.read_bytes() == b"# mine\n"
+
+
 def test_an_editor_that_wrote_meanwhile_keeps_its_version(fstab: Path) -> None:
     def slow_edit(content: bytes) -> bytes:
         fstab.write_bytes(b"# theirs\n")
