@@ -69,8 +69,9 @@ _PATH_HINTS = {
 MEND_HINT = "fix that (dmesg may say more), and run the same command again"
 # For something that root itself may not do; the user who runs the program may have that right.
 ROOT_KEPT_OUT = (
-    "root may be kept out by a server (NFS: root_squash), or by a mount of a user's own (sshfs"
-    " without allow_other)"
+    "root may be kept out by a server (NFS: root_squash), by a mount of a user's own (sshfs without"
+    " allow_other), or in a container (by --cap-drop, or because its root is an ordinary user of"
+    " the host)"
 )
 # Errors that are the host's fault, whoever asks: disks, shares, limits, rights.
 _OF_THE_HOST = {

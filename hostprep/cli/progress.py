@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 LINE_SECONDS = 5.0
+_TOO_SHORT = 1.5
 _TITLES = {
     "scan": "scanning the source",
     "compare": "comparing with what is on record",
@@ -38,8 +39,9 @@ _NOUNS = {"scan": "entry", "directories": "directory", "remove": "entry"}
 class ProgressReporter:
     """An observer that shows the phase, files, bytes, rate, and the time left.
 
-    The time left follows the mean rate of the phase, and never rises by more than it has fallen:
-    an estimate that keeps going up is useless. ``quiet`` shows only notes.
+    The time left follows the mean rate of the phase, and does not rise with every moment that is
+    slower: only if it was too short by a third, as where the first files came from the page cache.
+    ``quiet`` shows only notes.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -120,7 +122,8 @@ class ProgressReporter:
         share = self._share()
         if share and elapsed > 1 and share < 1:
             left = elapsed / share - elapsed
-            self._left = left if self._left is None else min(left, self._left)
+            if self._left is None or not self._left <= left <= _TOO_SHORT * self._left:
+                self._left = left
             parts.append(f"{format_seconds(self._left)} left")
         return ", ".join(parts)
 

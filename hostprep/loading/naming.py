@@ -8,6 +8,10 @@ from hostprep.errors import Inconclusive, UsageError
 from hostprep.units import format_count
 
 FORM = "MODULE:NAME, the module as `import` takes it"
+NOTEBOOK_HINT = (
+    "a notebook cannot be imported: write what makes the loader to a module, with `%%writefile"
+    " loaders.py` as the first line of its cell, and name that: --loader loaders:NAME"
+)
 OWN_LOADER = "hostprep recommend --loader MODULE:NAME"
 
 
@@ -37,6 +41,8 @@ def parts_of(spec: str) -> tuple[str, str]:
                 " or a function that returns it"
             )
         raise UsageError(f"{spec!r} names no loader.", hint)
+    if module.endswith(".ipynb") or module == "__main__":  # `__main__` is what a class there says
+        raise UsageError(f"{module} is no module that hostprep could import.", NOTEBOOK_HINT)
     if "/" in module or module.endswith(".py"):
         raise UsageError(
             f"{spec!r} names a file, not a module.", f"accepted: {FORM}; here {_instead(spec)}"

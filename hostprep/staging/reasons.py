@@ -43,8 +43,9 @@ CURES = {
     GONE: _QUIET,
     READ_BACK: "find out what alters the data on the target: its disk (`dmesg`), or somebody",
     os.strerror(errno.EACCES): (
-        "have its owner let this user read it (a server may keep out even root: NFS does with"
-        " root_squash)"
+        "have its owner let this user read it (even root may be kept out: by a server with"
+        " root_squash, and in a container by --cap-drop, or because its root is an ordinary user of"
+        " the host)"
     ),
     os.strerror(errno.ENOKEY): "unlock what is encrypted in the source (fscrypt unlock)",
     # A target whose disk or server has gone gives this error for each file, as a source does.

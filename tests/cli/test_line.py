@@ -133,6 +133,21 @@ def test_a_scan_tells_of_entries_and_of_no_rate_at_which_it_reads_them(
     assert capsys.readouterr().err == "scanning the source: 3 entries\n"
 
 
+def test_the_time_left_rises_once_the_work_turns_out_to_be_slow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed at the seconds that the cached files promised, however long the others took."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with ProgressReporter() as reporter:
+        reporter.phase("copy", files=100)
+        began = reporter._started
+        for seconds, done in ((20, 50), (26, 52), (60, 60)):
+            reporter._started = began - seconds
+            reporter.progress(done, 0)
+    told = [line.rpartition(", ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert [re.sub(r"\..*", "", each) for each in told] == ["20", "20", "40"]
+
+
 def test_a_note_is_one_line_and_says_what_a_name_holds(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressReporter() as reporter:
         reporter.note("waiting for `hostprep stage /a\x1b[2J\nb`")

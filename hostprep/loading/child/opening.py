@@ -32,7 +32,7 @@ from hostprep.loading.child.refusing import no_loader, refuse_data
 from hostprep.loading.failures import IMPORTING, TorchMissing
 from hostprep.loading.files.samples import collate_tensors, in_memory, listed_samples
 from hostprep.loading.model import Batching, Subject
-from hostprep.loading.naming import parts_of
+from hostprep.loading.naming import NOTEBOOK_HINT, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,11 @@ def _named(spec: str) -> Any:
         if error.name == "torch":
             raise TorchMissing from None
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
+            hint = f"run hostprep where `python -c 'import {module_name}'` works"
+            if os.path.exists(f"{module_name}.ipynb"):
+                hint = NOTEBOOK_HINT
             raise UsageError(
-                f"there is no module {error.name} in {os.getcwd()} or the Python path.",
-                f"run hostprep where `python -c 'import {module_name}'` works",
+                f"there is no module {error.name} in {os.getcwd()} or the Python path.", hint
             ) from None
         raise
     except Exception as error:

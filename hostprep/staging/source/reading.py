@@ -9,6 +9,7 @@ cheapest, otherwise by more readers.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.host.block import SERVED, StorageClass
@@ -20,6 +21,10 @@ from hostprep.units import format_bytes, format_count
 _CPU_SECONDS_A_FILE = 60e-6
 _LEAST_COLD_READERS = 16
 _MOST_READERS = 64
+# What a process takes, and each further thread of it: measured, with their buffers.
+_PROCESS_BYTES, _THREAD_BYTES = 8 * 1024 * 1024, 3 * 1024 * 1024
+# Less than is kept free beside a copy in memory: what a cgroup leaves beyond it gets them killed.
+_READERS_SHARE = 0.25
 # Data smaller than this share of the free memory may stay in the page cache.
 _DROP_BEHIND_SHARE = 0.25
 _ALL_BUT_A_FEW = 0.8
@@ -104,6 +109,42 @@ def choose_reading(
     ``cpus`` is how many cores may be used, ``files`` and ``size_bytes`` how much is to be read,
     ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override the choice.
     """
+    reading = _choose(
+        storage_class, sample, cpus, files, size_bytes, available_bytes, readers, order, gentle
+    )
+    return reading if readers is not None else _within_memory(reading, available_bytes)
+
+
+def _within_memory(reading: Reading, available_bytes: int | None) -> Reading:
+    """Leave out readers for which a small container with many cores has no memory."""
+    if available_bytes is None:
+        return reading
+    room = int(available_bytes * _READERS_SHARE)
+    processes = max(1, min(reading.processes, room // _PROCESS_BYTES))
+    further = max(0, room // processes - _PROCESS_BYTES) // _THREAD_BYTES
+    threads = min(reading.threads, 1 + further)
+    if (processes, threads) == (reading.processes, reading.threads):
+        return reading
+    return replace(
+        reading,
+        processes=processes,
+        threads=threads,
+        may_grow=False,
+        reason=f"{reading.reason}; but memory for {processes * threads} only",
+    )
+
+
+def _choose(
+    storage_class: StorageClass,
+    sample: Sample,
+    cpus: int,
+    files: int,
+    size_bytes: int,
+    available_bytes: int | None,
+    readers: int | None,
+    order: str | None,
+    gentle: bool,
+) -> Reading:
     arm = _moves_an_arm(storage_class, sample)
     warm = sample.is_warm and not arm
     drop = (

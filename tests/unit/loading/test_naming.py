@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from hostprep.errors import UsageError
+from hostprep.loading.child.opening import open_source
 from hostprep.loading.naming import parts_of
 
 
@@ -71,3 +75,22 @@ def test_an_item_of_something_is_no_name() -> None:
     with pytest.raises(UsageError, match="is an item of something, not a name") as caught:
         parts_of("mydata:loaders['train']")
     assert "a function of your own" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("spec", ["train.ipynb:loader", "nb/train.ipynb:loader", "__main__:loader"])
+def test_what_is_of_a_notebook_is_told_to_be_written_to_a_module(spec: str) -> None:
+    with pytest.raises(UsageError, match="is no module that hostprep could import") as caught:
+        parts_of(spec)
+    assert "%%writefile loaders.py" in str(caught.value.hint)
+
+
+def test_the_name_of_a_notebook_without_its_ending_is_told_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mytrain.ipynb").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(sys, "argv", sys.argv[:])
+    with pytest.raises(UsageError, match="there is no module mytrain") as caught:
+        open_source({"loader": "mytrain:loader"}, None)
+    assert "%%writefile loaders.py" in str(caught.value.hint)

@@ -65,6 +65,7 @@ def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> 
 def test_what_a_server_keeps_root_from_is_not_to_be_fixed() -> None:
     cure = cure_of([Skipped("a/1", "Permission denied", failed=True)])
     assert "let this user read it" in cure and "root_squash" in cure and "fix" not in cure
+    assert "--cap-drop" in cure, "a container's root is kept out as well"
 
 
 def test_a_target_that_gives_back_other_data_is_not_called_the_sources_fault() -> None:

@@ -23,6 +23,7 @@ def choose(
     cpus: int = 4,
     files: int = 10_000,
     size_bytes: int = GIB,
+    available_bytes: int = 16 * GIB,
     readers: int | None = None,
     order: str | None = None,
     gentle: bool = False,
@@ -33,7 +34,7 @@ def choose(
         cpus=cpus,
         files=files,
         size_bytes=size_bytes,
-        available_bytes=16 * GIB,
+        available_bytes=available_bytes,
         readers=readers,
         order=order,
         gentle=gentle,
@@ -45,6 +46,21 @@ def test_what_is_cached_is_read_by_one_process_a_core(storage: StorageClass) -> 
     reading = choose(storage, WARM)
     assert (reading.processes, reading.threads, reading.order) == (4, 1, "listed")
     assert not reading.drop_behind and not reading.look_ahead
+
+
+def test_a_container_with_little_memory_gets_no_more_readers_than_fit() -> None:
+    """All 64 would have been killed with 128 MiB, and so would a process for each of 128 cores."""
+    little = 128 * 2**20
+    for sample in (WARM, COLD_FAR):
+        few = choose(StorageClass.NETWORK, sample, cpus=128, available_bytes=little)
+        assert (few.processes, few.threads, few.may_grow) == (4, 1, False)
+        assert few.reason.endswith("; but memory for 4 only")
+        assert choose(StorageClass.NETWORK, sample, cpus=128).processes == 128
+    threads = choose(StorageClass.NETWORK, COLD_FAR, cpus=2, available_bytes=little)
+    assert (threads.processes, threads.threads) == (2, 3)
+    assert choose(StorageClass.NETWORK, COLD_FAR, available_bytes=2**20).readers == 1
+    asked = choose(StorageClass.NETWORK, WARM, readers=32, available_bytes=little)
+    assert asked.readers == 32, "who asks for them has them"
 
 
 def test_an_arm_gets_one_reader_in_the_order_of_the_disk() -> None:

@@ -59,6 +59,7 @@ def test_a_source_that_is_closed_says_what_helps(
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("run it as a user who may read it")
     assert ("root_squash" in caught.value.hint) is (user == 0)
+    assert ("in a container" in caught.value.hint) is (user == 0)
 
 
 def test_of_a_source_whose_file_system_was_shut_down_the_kernel_tells_more(
