@@ -73,7 +73,7 @@ def volume_request(
     """Return the volume that the data set needs, with inodes for its contents."""
     assert request.volume_size_bytes is not None
     used = live.used_inodes + in_flight(request).inodes if live is not None else 0
-    needed = files.inodes_needed(of_tmpfs=True)
+    needed = _inodes(files, of_tmpfs=True)
     inodes = roomy_inodes(used, needed)
     if live is not None and live.inodes is not None and needed + used < live.inodes:
         inodes = live.inodes
@@ -102,7 +102,7 @@ def volume_space(request: StageRequest, files: CopyPlan, volume: VolumePlan) -> 
     space = Space(
         needed_bytes=files.space_needed(),
         free_bytes=max(0, size_bytes - used_bytes),
-        needed_inodes=files.inodes_needed(of_tmpfs=True),
+        needed_inodes=_inodes(files, of_tmpfs=True),
         free_inodes=max(0, inodes - used_inodes),
         volume_bytes=size_bytes,
         where=f"a volume of {format_bytes(size_bytes)}",
@@ -117,13 +117,18 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
     space = Space(
         needed_bytes=files.space_needed(st.f_frsize),
         free_bytes=st.f_bavail * st.f_frsize if st.f_blocks else None,
-        needed_inodes=files.inodes_needed(of_tmpfs=mount is not None and mount.fstype == "tmpfs"),
+        needed_inodes=_inodes(files, of_tmpfs=mount is not None and mount.fstype == "tmpfs"),
         free_inodes=st.f_favail if st.f_files else None,
         reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
         where=f"the file system of {path}",
         fstype=None if mount is None else mount.fstype,
     )
     return _within_quota(_beside(in_flight(request), space), path)
+
+
+def _inodes(files: CopyPlan, *, of_tmpfs: bool) -> int:
+    """Return the inodes that the copies take; a tmpfs counts each further hard link as one, too."""
+    return files.inodes_needed(of_tmpfs=of_tmpfs) + (len(files.links) if of_tmpfs else 0)
 
 
 def _within_quota(space: Space, path: str) -> Space:

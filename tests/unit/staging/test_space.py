@@ -19,7 +19,7 @@ from hostprep.staging import preparing
 from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
 from hostprep.staging.plans import space as plans_space
-from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight
 from hostprep.staging.plans.space import (
     Space,
@@ -247,6 +247,28 @@ def test_a_volume_has_inodes_for_attributes_as_well() -> None:
     live = replace(LIVE, inodes=plain, used_inodes=1)
     grown = volume_request(INTO_A_VOLUME, files, live).inodes
     assert grown is not None and grown > wanted
+
+
+def test_a_tmpfs_has_an_inode_for_every_hard_link_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the links of a data set that is full of them fail for lack of space, each time."""
+    link = HardLink("", entry("b", nlink=2), "a", None)
+    files = CopyPlan(copied=Totals(files=1000), links=[link] * 100_000)
+    wanted = volume_request(INTO_A_VOLUME, files, None)
+    assert wanted.inodes is not None and wanted.inodes >= 101_000
+    live = replace(LIVE, inodes=50_000, used_inodes=1)
+    grown = volume_request(INTO_A_VOLUME, files, live).inodes
+    assert grown is not None and grown > 101_000
+    space = volume_space(INTO_A_VOLUME, files, VolumePlan(wanted, size_bytes=GIB, inodes=100_000))
+    assert space.needed_inodes >= 101_000 and not fits(space)
+    needed = {}
+    for fstype in ("tmpfs", "ext4"):
+        mount = replace(MOUNT, fstype=fstype)
+        monkeypatch.setattr(plans_space, "mount_below", lambda path, mount=mount: mount)
+        into = replace(INTO_A_DIRECTORY, parent=str(tmp_path))
+        needed[fstype] = directory_space(into, files).needed_inodes
+    assert needed["tmpfs"] - needed["ext4"] == 100_000
 
 
 def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:
