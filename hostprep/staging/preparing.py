@@ -24,7 +24,8 @@ from hostprep.staging.plans.space import (
     volume_request,
     volume_space,
 )
-from hostprep.staging.record.records import forget, save_record
+from hostprep.staging.record.records import Record, forget, save_record
+from hostprep.staging.target.held import open_held
 from hostprep.staging.target.place import check_in_volume, open_parent
 from hostprep.staging.target.private import PrivateDir, is_there, prepare
 from hostprep.staging.target.spelling import Spelling
@@ -81,24 +82,19 @@ def begin(
     The record is written first: before a first publication, so that ``status`` and ``unstage`` know
     what a killed run leaves on the target, and whenever something is copied, so that other runs
     know what this one will still take there. Raises ``Refused`` if a run that has begun since the
-    plan was made needs the room.
+    plan was made needs the room, ``Locked`` if one without common locks is at work there.
     """
     request, previous = plan.request, plan.previous
-    record = previous
-    if first or previous is None:
-        blank = record_of(plan, Copied(), None, mount)
-        record = dataclasses.replace(blank, phase="copying")
-    assert record is not None
-    record = dataclasses.replace(record, failure=None)
     takes = first or bool(plan.files.copied.files)
-    if takes:
-        needed_bytes, needed_inodes = taken_in_the_end(plan.files, first=first)
-        record = dataclasses.replace(record, needed_bytes=needed_bytes, needed_inodes=needed_inodes)
-        save_record(record, durable=not plan.in_ram)
+    # Before anything is recorded: runs without common locks may have the same records.
+    found = open_held(parent_fd, request.target)
+    with closed_on_error(found):
+        record = _recorded(plan, mount, first=first, takes=takes)
     try:
-        if takes:
-            _check_room_beside_others(plan, parent_fd)
-        private = prepare(parent_fd, purpose_of(request), plan.then)
+        with closed_on_error(found):
+            if takes:
+                _check_room_beside_others(plan, parent_fd)
+        private = prepare(parent_fd, purpose_of(request), plan.then, found)
         try:
             return private, check_names(plan.scan, private, None if mount is None else mount.fstype)
         except (HostprepError, OSError):
@@ -119,6 +115,20 @@ def begin(
         ):
             forget(record)
         raise
+
+
+def _recorded(plan: StagePlan, mount: Mount | None, *, first: bool, takes: bool) -> Record:
+    """Return the record of a run that begins, and save it if the run ``takes`` room."""
+    record = plan.previous
+    if first or record is None:
+        blank = record_of(plan, Copied(), None, mount)
+        record = dataclasses.replace(blank, phase="copying")
+    record = dataclasses.replace(record, failure=None)
+    if takes:
+        needed_bytes, needed_inodes = taken_in_the_end(plan.files, first=first)
+        record = dataclasses.replace(record, needed_bytes=needed_bytes, needed_inodes=needed_inodes)
+        save_record(record, durable=not plan.in_ram)
+    return record
 
 
 def _check_room_beside_others(plan: StagePlan, parent_fd: int) -> None:

@@ -17,10 +17,11 @@ def closing_fd(descriptor: int) -> Iterator[int]:
 
 
 @contextmanager
-def closed_on_error(descriptor: int) -> Iterator[None]:
-    """Close ``descriptor`` if the body raises; otherwise it belongs to whoever gets it."""
+def closed_on_error(descriptor: int | None) -> Iterator[None]:
+    """Close ``descriptor``, if any, if the body raises; else it belongs to whoever gets it."""
     try:
         yield
     except BaseException:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
         raise

@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.cli.main import run
 from hostprep.errors import Refused
-from hostprep.staging import deciding
+from hostprep.staging import deciding, stage
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans import space
 from hostprep.staging.plans.space import Space
+from hostprep.staging.record.records import load_record
 from hostprep.staging.target import held
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import RamBudget
@@ -118,6 +120,34 @@ def test_without_common_locks_only_one_run_is_at_work_on_a_data_set(
         assert published(process)
     assert differences(source, place / "first", owners=True) == []
     assert os.listdir(place) == ["first"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_without_common_locks_what_is_on_record_stays_that_of_the_run_at_work(
+    sources: tuple[Path, Path], safe_dir: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """As with common records alone: what one run has on record is not the other's to change."""
+    monkeypatch.setattr(held, "_PATIENCE_SECONDS", 0.05)
+    source, place = sources[0], safe_dir / "fast"
+    if again:
+        hostprep("stage", source, "--to", place)
+        (source / "small").write_bytes(b"other")
+    real, same = stage.begin, []
+
+    def meanwhile(*given: Any, **more: Any) -> Any:
+        monkeypatch.setenv("HOSTPREP_RUN_DIR", str(safe_dir / "other"))
+        with at_work("stage", source, "--to", place) as process:
+            before = load_record("first", str(place / "first"))
+            try:
+                return real(*given, **more)
+            finally:
+                same.append(load_record("first", str(place / "first")) == before)
+                assert published(process)
+
+    monkeypatch.setattr(stage, "begin", meanwhile)
+    assert hostprep("stage", source, "--to", place, expect=1)["error"]["code"] == "locked"
+    assert same == [True]
+    assert only_dataset()["state"] == "staged"
 
 
 def test_so_is_what_an_update_is_still_to_write(

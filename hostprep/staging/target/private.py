@@ -142,14 +142,17 @@ def open_or_make(parent_fd: int, target: str) -> int:
     return descriptor
 
 
-def prepare(parent_fd: int, purpose: dict[str, str], then: str | None = None) -> PrivateDir:
+def prepare(
+    parent_fd: int, purpose: dict[str, str], then: str | None = None, found: int | None = None
+) -> PrivateDir:
     """Open the private directory for work, and empty it if its work cannot be taken over.
 
-    ``then`` is what the next run does with what this one leaves in it. Raises ``Locked`` if another
-    run is at work in it.
+    ``then`` is what the next run does with what this one leaves in it. ``found`` is its descriptor
+    by ``open_held``, if there was one then. Raises ``Locked`` if another run is at work in it.
     """
     target = purpose["target"]
-    found = open_held(parent_fd, target)
+    if found is None:
+        found = open_held(parent_fd, target)
     descriptor = _make(parent_fd, purpose) if found is None else found
     with closed_on_error(descriptor):
         resumable = found is not None and read_info(found) == {**purpose, "format": FORMAT}
