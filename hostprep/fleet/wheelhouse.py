@@ -9,10 +9,13 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
 import tarfile
 import tempfile
 import time
+import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -101,7 +104,7 @@ def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelho
             folder = _downloaded(target, home / "wheels")
             wheels, key = _wheels_in(folder), folder.name
         archive = home / f"{key}.{_hash(packed.build, *map(_identity, wheels))}.tar"
-        if archive.exists():
+        if archive.exists() and archive.stat().st_size:  # a power cut can leave an empty one
             os.utime(archive)
         else:
             if given is not None and target is not None:
@@ -116,7 +119,10 @@ def _downloaded(target: Target, home: Path) -> Path:
     needed = _needed()
     folder = home / f"{target}-{_hash(*needed)}"
     if folder.is_dir():
-        return folder
+        wheels = tuple(folder.glob("*.whl"))
+        if wheels and all(map(_is_whole, wheels)):
+            return folder
+        shutil.rmtree(folder)
     if importlib.util.find_spec("pip") is None:
         raise HostprepError(
             "pip is not in the environment of hostprep; it downloads what the hosts need.",
@@ -136,6 +142,18 @@ def _downloaded(target: Target, home: Path) -> Path:
             ) from None
         os.replace(download, folder)
     return folder
+
+
+def _is_whole(wheel: Path) -> bool:
+    """Return whether all of a wheel can be unpacked: what pip downloads is not flushed to the disk.
+
+    After a power cut, every later run would send the hosts what none of them can install.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as opened:
+            return opened.testzip() is None
+    except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error):
+        return False
 
 
 def _see_that_all_are_in(folder: Path, target: Target) -> None:

@@ -340,7 +340,7 @@ def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
     missing = getattr(pynvml, "NVMLLibraryMismatchError", pynvml.NVMLError)
     try:
         return question(*arguments)
-    except (pynvml.NVMLError, missing):
+    except (pynvml.NVMLError, missing, UnicodeDecodeError):  # pynvml decodes names, of any bytes
         return None
 
 

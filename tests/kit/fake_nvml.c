@@ -1,6 +1,7 @@
 /* A libnvidia-ml.so.1 that answers what the compiler was told, for hosts that no machine here is.
  *   CODE     what nvmlInit returns (0, 9 no driver, 18 version mismatch ...)
  *   DEVICES  how many there are; CLOSED and LOST are bit masks of those that do not open
+ *   GARBLED  a bit mask of those whose name is not text
  *   REASONS  why the clocks are low, a bit mask; GLITCH more of them at the first look alone
  *   BUSY     utilisation in percent, for so many looks as LOOKS says, 0 for all of them
  *   PROCESSES how many compute; OLD, of a library that does not know how to tell
@@ -41,7 +42,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
 }
 static unsigned number(void *handle) { return (unsigned)((long)handle - 1); }
 int nvmlDeviceGetName(void *handle, char *text, unsigned size) {
-  snprintf(text, size, "Fake GPU %u", number(handle));
+  snprintf(text, size, GARBLED >> number(handle) & 1 ? "\xff\xfe" : "Fake GPU %u", number(handle));
   return 0;
 }
 int nvmlDeviceGetUUID(void *handle, char *text, unsigned size) {

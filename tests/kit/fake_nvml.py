@@ -17,7 +17,7 @@ def build(folder: Path, **answers: int) -> dict[str, str]:
     if compiler is None:
         pytest.skip("there is no C compiler to build the fake NVML with")
     told = {"CODE": 0, "DEVICES": 1, "REASONS": 0, "BUSY": 0, "PROCESSES": 0, "CUDA": 12040}
-    told |= {"GLITCH": 0, "LOOKS": 0, "OLD": 0, "CLOSED": 0, "LOST": 0}
+    told |= {"GLITCH": 0, "LOOKS": 0, "OLD": 0, "CLOSED": 0, "LOST": 0, "GARBLED": 0}
     defines = [f"-D{name}={value}" for name, value in (told | answers).items()]
     library = folder / "libnvidia-ml.so.1"
     subprocess.run(

@@ -41,6 +41,7 @@ def mistakes(**variables: Any) -> list[str]:
         ("packages", "fio", "is the text fio, and must be a list"),
         ("prune", "perhaps", "is the text perhaps, and must be true or false"),
         ("waves", "many", "is the text many, and must be a whole number"),
+        ("waves", float("inf"), "is inf, and must be a whole number"),
         ("datasets", [{"source": "data/a"}], "has the source data/a,"),
         ("datasets", [{"source": "~/a"}], "has the source ~/a,"),
     ],

@@ -131,6 +131,38 @@ def test_an_archive_is_made_once_and_another_when_its_wheels_change(tmp_path: Pa
         assert member is not None and member.read() == b"new"
 
 
+def test_an_archive_that_a_power_cut_emptied_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "rich-15-py3-none-any.whl").write_bytes(b"1")
+    made = make_wheelhouse(None, tmp_path)
+    made.archive.write_bytes(b"")
+    assert make_wheelhouse(None, tmp_path) == made
+    assert "rich-15-py3-none-any.whl" in names_in(made.archive)
+
+
+def test_downloaded_wheels_that_are_not_whole_are_downloaded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Path] = []
+
+    def download(_: Target, to: Path) -> None:
+        asked.append(to)
+        to.mkdir()
+        with zipfile.ZipFile(to / "rich-15-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("rich/__init__.py", b"text " * 100)
+
+    monkeypatch.setattr("hostprep.fleet.wheelhouse._pip_download", download)
+    target = Target(11, "x86_64", 36)
+    made = make_wheelhouse(target)
+    assert make_wheelhouse(target) == made and len(asked) == 1
+    (wheel,) = made.archive.parent.glob("wheels/*/*.whl")
+    sound = wheel.read_bytes()
+    for damaged in (b"", sound[:100], sound.replace(b"text", b"next", 1)):
+        asked.clear()
+        wheel.write_bytes(damaged)
+        make_wheelhouse(target)
+        assert len(asked) == 1 and b"text" in wheel.read_bytes()
+
+
 def test_archives_that_another_run_may_be_sending_stay_for_a_day(tmp_path: Path) -> None:
     (tmp_path / "rich-15-py3-none-any.whl").write_bytes(b"1")
     old, used = make_wheelhouse(None, tmp_path), tmp_path / "rich-15-py3-none-any.whl"

@@ -149,6 +149,12 @@ def test_a_lost_device_hides_none_after_it(tmp_path: Path) -> None:
     assert (found["closed"], found["lost"]) == (1, 1)
 
 
+def test_a_name_that_is_not_text_hides_no_device(tmp_path: Path) -> None:
+    found = ask(fake_nvml.build(tmp_path, DEVICES=2, GARBLED=0b01))
+    assert [gpu["name"] for gpu in found["gpus"]] == ["unknown GPU", "Fake GPU 1"]
+    assert found["problem"] is None
+
+
 def test_a_user_who_may_open_none_is_told_so(tmp_path: Path) -> None:
     found = ask(fake_nvml.build(tmp_path, DEVICES=2, CLOSED=0b11))
     assert found["code"] == 4 and found["gpus"] == [] and found["closed"] == 2

@@ -85,7 +85,7 @@ def _of(entries: Iterable[Mapping[str, Any]] | None, field: str) -> list[Any]:
 def _is(kind: Callable[[Any], Any], value: Any) -> bool:
     try:
         kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last of .inf
         return False
     return True
 
