@@ -61,8 +61,7 @@ def interrupted() -> NoReturn:
     _steady()
     argv = sys.argv[1:]
     command = next((word for word in argv if not word.startswith("-")), "hostprep")
-    _tell(argv, command, Interrupted("interrupted."))
-    _end(Interrupted.exit_code)
+    _end(_tell(argv, command, Interrupted("interrupted.")))
 
 
 def _end(code: int) -> NoReturn:
@@ -137,41 +136,38 @@ def run(argv: list[str]) -> int:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except HostprepError as error:
-        _tell(argv, command, error)
-        return error.exit_code
+        return _tell(argv, command, error)
     except KeyboardInterrupt:
-        _tell(argv, command, Interrupted("interrupted."))
-        return Interrupted.exit_code
+        return _tell(argv, command, Interrupted("interrupted."))
     except SystemExit as end:  # Typer raises it if the reader of its help has gone
         if isinstance(end.__context__, BrokenPipeError):
             return 0
         raise
     except Exception as error:
-        if lacking := _shadowed(error) or _lacking(error):  # the module may be Typer itself
-            _tell(argv, command, lacking)
-            return lacking.exit_code
-        import typer
-
-        if isinstance(error, typer.Exit):
-            return error.exit_code
-        if is_interruption(error) or isinstance(error, typer.Abort):
-            _tell(argv, command, Interrupted("interrupted."))
-            return Interrupted.exit_code
-        if hasattr(error, "format_message") and hasattr(error, "ctx"):
-            return _usage(argv, command, error)
-        if os.environ.get("HOSTPREP_DEBUG"):
+        if (code := _conclude(argv, command, error)) is None:
             raise
-        unexpected = (
-            unwritten()
-            or _nowhere(error)
-            or _refused(error)
-            or HostprepError(
-                f"unexpected {type(error).__name__}: {error}",
-                "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
-            )
-        )
-        _tell(argv, command, unexpected)
-        return unexpected.exit_code
+        return code
+
+
+def _conclude(argv: list[str], command: str, error: Exception) -> int | None:
+    """Report what is not an error of ours, and return the exit code; None if it is to be seen."""
+    if lacking := _shadowed(error) or _lacking(error):  # the module may be Typer itself
+        return _tell(argv, command, lacking)
+    import typer
+
+    if isinstance(error, typer.Exit):
+        return error.exit_code
+    if is_interruption(error) or isinstance(error, typer.Abort):
+        return _tell(argv, command, Interrupted("interrupted."))
+    if hasattr(error, "format_message") and hasattr(error, "ctx"):
+        return _usage(argv, command, error)
+    if os.environ.get("HOSTPREP_DEBUG"):
+        return None
+    unexpected = HostprepError(
+        f"unexpected {type(error).__name__}: {error}",
+        "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
+    )
+    return _tell(argv, command, unwritten() or _nowhere(error) or _refused(error) or unexpected)
 
 
 def _shadowed(error: Exception) -> HostprepError | None:
@@ -229,11 +225,12 @@ def _refused(error: Exception) -> HostprepError | None:
     return refused
 
 
-def _tell(argv: list[str], command: str, error: HostprepError) -> None:
-    """Print the error that ended the run, also in the format that was asked for."""
+def _tell(argv: list[str], command: str, error: HostprepError) -> int:
+    """Print the error that ended the run, also in the format asked for; return its exit code."""
     # If the report was to go into a file, stdout gets no Nagios line.
     as_nagios = "nagios" in _given(argv, "--format") and {"-"}.issuperset(_given(argv, "--output"))
     emit_error(command, error, as_json=_wants_json(argv), as_nagios=as_nagios)
+    return error.exit_code
 
 
 def _wants_json(argv: list[str]) -> bool:
@@ -276,5 +273,4 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
     if context is not None and message == context.get_help() and not _wants_json(argv):
         say(message)  # no command was named: print just the help
         return UsageError.exit_code
-    _tell(argv, command, UsageError(message, hint))
-    return UsageError.exit_code
+    return _tell(argv, command, UsageError(message, hint))

@@ -342,6 +342,15 @@ def test_no_parameter_of_any_command_takes_an_empty_text(name: str) -> None:
                 parameter.process_value(each.context_class(each), empty)
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current directory: a folder ``here`` and a spec are in it, and nothing else."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "hostprep.yml").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [
@@ -364,21 +373,14 @@ def test_no_parameter_of_any_command_takes_an_empty_text(name: str) -> None:
     ],
 )
 def test_what_an_unset_variable_comes_to_is_not_the_current_directory(
-    words: tuple[str, ...],
-    what: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], what: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "hostprep.yml").write_text("{}\n")
-    monkeypatch.chdir(tmp_path)
     assert run([*words, "--json"]) == 2
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert document["error"]["message"] == f"{what} is empty; nothing was done."
     assert document["error"]["message"] in said.err
-    assert sorted(os.listdir()) == ["here", "hostprep.yml"]
+    assert sorted(os.listdir(here)) == ["here", "hostprep.yml"]
 
 
 @pytest.mark.parametrize(
@@ -394,23 +396,14 @@ def test_what_an_unset_variable_comes_to_is_not_the_current_directory(
     ],
 )
 def test_an_option_is_not_taken_for_the_value_of_the_one_before_it(
-    words: tuple[str, ...],
-    what: str,
-    taken: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], what: str, taken: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # A script's `--to $DIR --dry-run` with an unset DIR would be no dry run.
-    (tmp_path / "here").mkdir()
-    (tmp_path / "hostprep.yml").write_text("{}\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
     assert run([*words, "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["message"].startswith(f"{what} is {taken!r}, which reads as another option; ")
     assert f'"./{taken}"' in error["hint"]
-    assert sorted(os.listdir()) == ["here", "hostprep.yml"]
+    assert sorted(os.listdir(here)) == ["here", "hostprep.yml"]
 
 
 @pytest.mark.parametrize(
@@ -426,19 +419,13 @@ def test_an_option_is_not_taken_for_the_value_of_the_one_before_it(
     ],
 )
 def test_a_home_that_the_shell_left_as_it_is_becomes_no_folder_of_that_name(
-    words: tuple[str, ...],
-    what: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], what: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path)
     assert run([*words, "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["message"].startswith(f"{what} is '~") and "nothing was done" in error["message"]
     assert '"$HOME' in error["hint"] and '"./~' in error["hint"]
-    assert os.listdir() == ["here"]
+    assert sorted(os.listdir(here)) == ["here", "hostprep.yml"]
 
 
 @pytest.mark.parametrize(  # of what prints errors, of the rest; and of what understands signals

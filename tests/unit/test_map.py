@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.cli.app import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 MAP = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where things are")[2]
 
@@ -25,13 +27,31 @@ def test_every_folder_of_tests_has_its_row() -> None:
     assert told == names(ROOT / "tests") | {"fixtures"}
 
 
-# In cli a command's module has its name; the others have few modules.
-@pytest.mark.parametrize("package", sorted(names(ROOT / "hostprep") - {"cli", "volumes"}))
+def guide_to(package: str) -> str:
+    found = re.search(rf"^### In `hostprep/{package}`\n(.*?)(?=^##)", MAP, re.M | re.S)
+    assert found is not None
+    return found[1]
+
+
+def test_every_module_of_cli_is_a_commands_or_is_named() -> None:
+    commands = {
+        command.place.rpartition(":")[0].rpartition(".")[2] for command in COMMANDS.values()
+    }
+    modules = {path.stem for path in (ROOT / "hostprep/cli").glob("*.py")} - {"__init__"}
+    shared = {
+        name
+        for name in modules
+        if name.removesuffix("_text").removesuffix("_fields") not in commands
+    }
+    told = set(re.findall(r"`([a-z_]+)\.py`", guide_to("cli")))
+    assert told == shared
+
+
+@pytest.mark.parametrize("package", sorted(names(ROOT / "hostprep") - {"cli"}))
 def test_every_module_is_under_one_subject(package: str) -> None:
-    guide = re.search(rf"^### In `hostprep/{package}`\n(.*?)(?=^##)", MAP, re.M | re.S)
-    assert guide is not None
     told: dict[str, list[str]] = {}
-    for folder, modules in re.findall(r"^\| (`\w+`|\(itself\)[^|]*) \| (`.*) \|$", guide[1], re.M):
+    rows = re.findall(r"^\| (`\w+`|\(itself\)[^|]*) \| (`.*) \|$", guide_to(package), re.M)
+    for folder, modules in rows:
         names_in = told.setdefault(folder.strip("`") if folder.startswith("`") else "", [])
         names_in.extend(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", modules)))
     root = ROOT / "hostprep" / package

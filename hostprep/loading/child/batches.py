@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostprep.attributes import attribute_of
 from hostprep.units import format_count
@@ -23,8 +23,16 @@ _METHODS = {
 }
 
 
-def measure_batch(batch: Any) -> tuple[int, int, int]:
-    """Return the bytes of all arrays in a batch, of its tensors alone, and the number of tensors.
+class BatchSize(NamedTuple):
+    """The bytes of all arrays in a batch, of its tensors alone, and the number of tensors."""
+
+    size_bytes: int
+    shared_bytes: int
+    tensors: int
+
+
+def measure_batch(batch: Any) -> BatchSize:
+    """Return the size of a batch.
 
     Arrays are found however nested they are. Torch passes its own tensors in shared memory, and
     anything else through a pipe. What cannot be looked into counts as nothing.
@@ -38,7 +46,7 @@ def measure_batch(batch: Any) -> tuple[int, int, int]:
             if attribute_of(leaf, "untyped_storage") is not None:
                 shared_bytes += held_bytes
                 tensors += 1
-    return size_bytes, shared_bytes, tensors
+    return BatchSize(size_bytes, shared_bytes, tensors)
 
 
 def fingerprint(batch: Any) -> int | None:

@@ -139,7 +139,9 @@ class Delivery:
         if self._size_of is not None:
             self.sizes.append(self._size_of(batch))
         if self._wary and self.came == 1:
-            self._most = min(_MOST_FOR_ONE, _MOST_BYTES_FOR_ONE // (1 + measure_batch(batch)[0]))
+            self._most = min(
+                _MOST_FOR_ONE, _MOST_BYTES_FOR_ONE // (1 + measure_batch(batch).size_bytes)
+            )
         self.last = batch
         return batch
 

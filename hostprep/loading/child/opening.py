@@ -178,16 +178,13 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     chain = getattr(found, "pipeline", None)
     if isinstance(chain, list) and chain and isinstance(chain[0], DataLoader):
         return _of_loader(chain[0], found, f"{what}: the DataLoader in it", batch_size)
-    if isinstance(found, IterableDataset) and streams_batches(found):
+    is_stream = isinstance(found, IterableDataset)
+    kind = "stream" if is_stream else "dataset"
+    if streams_batches(found) if is_stream else is_kerass(found):
         how = Batching.DATASET
-        return Opened(found, None, None, default_convert, batch_size, "stream", what, how)
-    if isinstance(found, IterableDataset):
-        return Opened(found, None, None, None, batch_size or 32, "stream", what)
-    if is_kerass(found):
-        how = Batching.DATASET
-        return Opened(found, None, None, default_convert, batch_size, "dataset", what, how)
+        return Opened(found, None, None, default_convert, batch_size, kind, what, how)
     if is_data(found):
-        return Opened(found, None, None, None, batch_size or 32, "dataset", what)
+        return Opened(found, None, None, None, batch_size or 32, kind, what)
     if isinstance(found, Iterable):
         return Opened(None, None, found, None, batch_size or 1, "iterable", what)
     raise no_loader(found, said)

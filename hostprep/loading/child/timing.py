@@ -22,7 +22,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive
 from hostprep.loading.child import processes
 from hostprep.loading.child.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
-from hostprep.loading.child.batches import measure_batch, rows_for, rows_within
+from hostprep.loading.child.batches import BatchSize, measure_batch, rows_for, rows_within
 from hostprep.loading.child.building import ProbeJob
 from hostprep.loading.child.images import image_side
 from hostprep.loading.child.opening import Opened
@@ -87,7 +87,7 @@ def time_loader(
         **processes.used_between(clocked.before, clocked.after),
         "others_before_cpus": others_before,
         "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
-        **_worker(workers, clocked.memory_before, clocked.seconds, largest[0]),
+        **_worker(workers, clocked.memory_before, clocked.seconds, largest.size_bytes),
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": delivery.duplicate_workers(),
         "untold_workers": delivery.untold_workers(),
@@ -101,14 +101,13 @@ def time_loader(
         if time.perf_counter() + clocked.batch_seconds <= deadline:
             spent |= on_one_thread(started, built.collate, job, deadline)
         batch_size = max(1, round(timed.samples / timed.made))
-        size_bytes, shared_bytes, tensors = largest
         found["cost"] = dataclasses.asdict(
             SampleCost(
                 batch_size=batch_size,
                 seconds=1 / timed.samples_per_s,
-                sample_bytes=size_bytes // batch_size,
-                shared_bytes=shared_bytes // batch_size,
-                tensors_per_batch=tensors,
+                sample_bytes=largest.size_bytes // batch_size,
+                shared_bytes=largest.shared_bytes // batch_size,
+                tensors_per_batch=largest.tensors,
                 batch_p99_over_mean=_p99_over_mean(clocked.marks),
                 image_side=side,
                 rows=rows_of_a_sample,
@@ -205,9 +204,7 @@ def _clock_while_it_warms(
             )
 
 
-def _warm_up(
-    started: Started, job: ProbeJob, deadline: float
-) -> tuple[tuple[int, int, int], float | None]:
+def _warm_up(started: Started, job: ProbeJob, deadline: float) -> tuple[BatchSize, float | None]:
     """Take the batches that do not count; return the size of the largest, and the rows of a sample.
 
     Batches of texts or of boxes differ; the resources are to suffice for the largest. The rows are

@@ -145,27 +145,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(rate: Rate) -> Finding:
     if rate.judged is None:
-        why = f"it was never measured whether {rate.path} gives {rate.required}"
-        if rate.elsewhere is not None:
-            why = f"the last probe of {rate.path} was of {rate.elsewhere}"
-        elif rate.invalid is not None:
-            why = f"the last probe of {rate.path} is not valid: {rate.invalid}"
-        elif rate.damaged is not None:
-            measured = (
-                f"it was measured whether {rate.path} gives {rate.required}, but the result cannot"
-                " be read"
-            )
-            why = f"{measured}: {rate.damaged.removesuffix('.')}"
-        elif rate.age_seconds is not None:
-            why = f"the last probe of {rate.path} says nothing about {rate.required}"
-        hint = "takes half a minute, and writes a test file and removes it"
-        if rate.absent:
-            hint = (
-                f"first stage it (HP010): {rate.path} is not there to be measured. The measurement"
-                f" {hint}"
-            )
-        remedy = Remedy((rate.command,), hint)
-        return Finding(Status.UNKNOWN, rate.dataset, f"{why}.", remedy=remedy)
+        return _not_measured(rate)
     judged, age = rate.judged, rate.age_seconds
     least = PASS_SHARE * judged.required
     enough, old = judged.measured >= least, age is None or age > _OLD_SECONDS
@@ -196,6 +176,30 @@ def _judge_one(rate: Rate) -> Finding:
             else "the probe says what would be enough: more readers, shards, RAM or NVMe",
         ),
     )
+
+
+def _not_measured(rate: Rate) -> Finding:
+    why = f"it was never measured whether {rate.path} gives {rate.required}"
+    if rate.elsewhere is not None:
+        why = f"the last probe of {rate.path} was of {rate.elsewhere}"
+    elif rate.invalid is not None:
+        why = f"the last probe of {rate.path} is not valid: {rate.invalid}"
+    elif rate.damaged is not None:
+        measured = (
+            f"it was measured whether {rate.path} gives {rate.required}, but the result cannot"
+            " be read"
+        )
+        why = f"{measured}: {rate.damaged.removesuffix('.')}"
+    elif rate.age_seconds is not None:
+        why = f"the last probe of {rate.path} says nothing about {rate.required}"
+    hint = "takes half a minute, and writes a test file and removes it"
+    if rate.absent:
+        hint = (
+            f"first stage it (HP010): {rate.path} is not there to be measured. The measurement"
+            f" {hint}"
+        )
+    remedy = Remedy((rate.command,), hint)
+    return Finding(Status.UNKNOWN, rate.dataset, f"{why}.", remedy=remedy)
 
 
 def _rate(value: float, unit: str) -> str:

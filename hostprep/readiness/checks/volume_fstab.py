@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import JudgedVolume, judged_volumes, with_owners
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
 from hostprep.units import format_bytes
 from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.model import FLAGS, Huge
@@ -110,7 +110,7 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
         )
         measured = Measured(f"{unit} is somebody's", unit)
         hint = "remove that unit (a mask: `systemctl unmask`), then `hostprep apply`"
-        remedy = Remedy((f"systemctl cat {shlex.quote(unit)}",), hint)
+        remedy = Remedy((f"systemctl cat {quote(unit)}",), hint)
     elif volume.line is None:
         status = Status.WARN
         message = f"fstab has no line for {path}: after the next reboot it is not mounted."
