@@ -99,7 +99,7 @@ def _judge_one(found: Source) -> Finding:
         status, remedy = Status.PASS, None
         message = f"{path} answers."
     elif origin.state == "hangs" and not found.waited_long:
-        message = f"{_lower(origin.why)}; {so}."
+        message = f"{_silence(origin.why)}; {so}."
         remedy = Remedy(
             ("hostprep check --full --only HP014",),
             "a share that was idle, or is busy, may just be slow: this command waits for ten"
@@ -107,7 +107,7 @@ def _judge_one(found: Source) -> Finding:
         )
     elif origin.state == "hangs":
         status = Status.FAIL
-        message = f"{_lower(origin.why)}; processes that touch it hang."
+        message = f"{_silence(origin.why)}; processes that touch it hang."
         remedy = _let_go(found)
     elif origin.state == "denied" and dataset.is_there:
         status, remedy = Status.SKIP, None
@@ -141,8 +141,9 @@ def _judge_one(found: Source) -> Finding:
     )
 
 
-def _lower(sentence: str) -> str:
-    return f"{sentence[:1].lower()}{sentence[1:].rstrip('.')}"
+def _silence(said: str) -> str:
+    """Return what was said of a source that does not answer without a colon: one is before it."""
+    return said.rstrip(".").replace(": no answer", " gave no answer", 1)
 
 
 def _who(found: Source) -> str:
