@@ -100,6 +100,8 @@ def _is_agreed_to() -> bool:
 
 
 def _conclude(applied: Applied, *, as_json: bool) -> None:
+    from hostprep.converging.volume_changes import came_true
+
     error = _error(applied)
     if as_json:
         fields = _fields(applied)
@@ -107,7 +109,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
             fields["error"] = error_fields(error)
         emit_json("apply", fields, ok=applied.ok)
     else:
-        for change in applied.done:
+        for change in filter(None, map(came_true, applied.done)):
             emit_text(printable(f"done: {change.kind} {change.subject}: {change.action}"))
     for problem in (*applied.failed, *applied.refusals):
         say_problem(f"failed: {problem.kind} {problem.subject}", problem.message, problem.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from hostprep.converging.model import Change, Kind
@@ -11,6 +12,7 @@ from hostprep.volumes.fstab_plan import RELOAD, line_difference, other_source
 from hostprep.volumes.model import Step, VolumeRequest
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.plan import VolumePlan
+from hostprep.volumes.removal import IF_EMPTY, REMOVE
 
 
 def explained_change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
@@ -29,6 +31,19 @@ def change_of(step: Step, path: str) -> Change:
         return Change(Kind.FSTAB, path, step.action, step.reason)
     action = step.action if step.subject == path else f"{step.action}: {step.subject}"
     return Change(Kind.VOLUME, path, action, step.reason)
+
+
+def came_true(change: Change) -> Change | None:
+    """Return a volume's change as it was made; None for a directory that was to go, and is there.
+
+    A plan cannot tell whether a directory below a volume is empty.
+    """
+    planned, _, directory = change.action.partition(": ")
+    if change.kind is not Kind.VOLUME or planned != REMOVE + IF_EMPTY:
+        return change
+    if os.path.lexists(directory or change.subject):
+        return None
+    return replace(change, action=change.action.replace(IF_EMPTY, "", 1))
 
 
 def _why_live(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:

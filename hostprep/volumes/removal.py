@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +28,9 @@ from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume, Step, Unchanged
 from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs, symlink_refusal
 from hostprep.volumes.records import delete_record
+
+# The step for a directory; whether it is empty shows only once the volume is unmounted.
+REMOVE, IF_EMPTY = "remove directory", ", if it is empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def plan_unmount(
     elif reloads:
         changes.append(RELOAD)
     changes.extend(
-        Step(directory, "remove directory, if it is empty", "hostprep made it for the volume")
+        Step(directory, REMOVE + IF_EMPTY, "hostprep made it for the volume")
         for directory in reversed(made)
     )
     if forget and not changes:
@@ -197,11 +200,24 @@ def apply_unmount(
             fresh = replace(fresh, warnings=warnings)
         if edit is not None:
             write_fstab(edit, "the volume is unmounted", on_wait)
-        remove_dirs(fresh.remove_dirs)
+        removed = remove_dirs(fresh.remove_dirs)
         if fresh.forget:
             done = "the volume is unmounted" if fresh.unmount else "no volume is mounted there"
             delete_record(fresh.path, done)
-    return fresh
+    return _as_done(fresh, removed)
+
+
+def _as_done(plan: UnmountPlan, removed: Collection[str]) -> UnmountPlan:
+    """Return the plan with what became of the directories that were to go if they are empty."""
+    changes, unchanged = [], list(plan.unchanged)
+    for step in plan.changes:
+        if step.action != REMOVE + IF_EMPTY:
+            changes.append(step)
+        elif step.subject in removed:
+            changes.append(replace(step, action=REMOVE))
+        elif os.path.lexists(step.subject):
+            unchanged.append(Unchanged(step.subject, "it is not empty, or still in use"))
+    return replace(plan, changes=tuple(changes), unchanged=tuple(unchanged))
 
 
 def lacking_right_to_unmount(plan: UnmountPlan) -> HostprepError | None:

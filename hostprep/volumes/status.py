@@ -125,12 +125,12 @@ def _line_drift(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
     ram_bytes = read_memory().total_bytes
     given = next((option for option in reversed(options) if option.startswith("size=")), None)
     wanted = parse_options(options, ram_bytes=ram_bytes).size_bytes
+    # A tmpfs without a limit has a size of 0.
+    has = f"size {format_bytes(live.size_bytes)}" if live.size_bytes else "no size limit"
     if given is None:
-        found.append(f"size {format_bytes(live.size_bytes)} instead of none, which is half the RAM")
+        found.append(f"{has} instead of half the RAM: the line gives no size")
     elif wanted is None:
-        found.append(
-            f"size {format_bytes(live.size_bytes)} instead of {given}, which is not a size"
-        )
+        found.append(f"{has} instead of {given}, which is not a size")
     elif given.endswith("%") and abs(live.size_bytes - wanted) > ram_bytes // 100:
         found.append(size_drift(live.size_bytes, wanted))
     return tuple(found)

@@ -312,7 +312,7 @@ def test_a_line_whose_size_is_gone_or_no_size_is_drift(safe_dir: Path) -> None:
     line = fstab.read_text()
     for size, words in (
         ("size=67108864,", []),
-        ("", ["size 64.0 MiB instead of none, which is half the RAM"]),
+        ("", ["size 64.0 MiB instead of half the RAM: the line gives no size"]),
         ("size=banana,", ["size 64.0 MiB instead of size=banana, which is not a size"]),
     ):
         fstab.write_text(line.replace("size=67108864,", size))

@@ -395,7 +395,10 @@ def test_unmount_takes_away_what_was_made_and_nothing_else(safe_dir: Path) -> No
     mounted(request(point, 128))  # what was made the first time is still known
     (safe_dir / "mine/a/added").touch()
     done = unmounted(point)
-    assert [change.action.split()[0] for change in done.changes] == ["unmount", "remove", "remove"]
+    assert [change.action.split()[0] for change in done.changes] == ["unmount", "remove"]
+    assert [(each.subject, each.reason) for each in done.unchanged] == [
+        (str(point.parent), "it is not empty, or still in use")
+    ]
     assert not is_mounted(point) and not point.exists()
     assert (safe_dir / "mine/a/added").exists()
     assert read_record(str(point)) is None

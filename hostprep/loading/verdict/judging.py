@@ -137,7 +137,11 @@ def _candidates(run: Run, known: Known) -> tuple[Point, ...]:
         return measured
     # What was measured, if anything, was without workers; the model supplies the rest.
     by_model = modelled_points(run, known.bounds)
-    return (*measured, *(point for point in by_model if point.workers or not measured))
+    if not measured:
+        return tuple(by_model)
+    # That workers work while the GPU does may be worth a lower rate, but not one that nobody saw.
+    least = 0.0 if run.gpu_rate is not None else max(point.rate for point in measured)
+    return (*measured, *(point for point in by_model if point.workers and point.rate >= least))
 
 
 def _report_pipeline(run: Run, mode: str, pipeline: Pipeline) -> Report:

@@ -104,8 +104,7 @@ def _judge_one(found: Source) -> Finding:
 
 
 def _judge_hanging(found: Source, status: Status, so: str) -> Finding:
-    sentence = found.dataset.origin.why.rstrip(".")
-    why = f"{sentence[:1].lower()}{sentence[1:]}"
+    why = _silence(found.dataset.origin.why)
     if found.waited_long:
         message = f"{why}; processes that touch it hang."
         return _finding(found, Status.FAIL, message, _let_go(found))
@@ -128,6 +127,11 @@ def _judge_denied(found: Source, so: str) -> Finding:
         return _finding(found, Status.SKIP, message, None)
     message = f"{closed}; it cannot be staged from here."
     return _finding(found, Status.UNKNOWN, message, Remedy((), f"check {_who_may(found)}"))
+
+
+def _silence(said: str) -> str:
+    """Return what was said of a source that does not answer without a colon: one is before it."""
+    return said.rstrip(".").replace(": no answer", " gave no answer", 1)
 
 
 def _finding(found: Source, status: Status, message: str, remedy: Remedy | None) -> Finding:

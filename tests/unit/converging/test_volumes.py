@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hostprep.converging import volumes
-from hostprep.converging.model import Kind, ObjectPlan
+from hostprep.converging.model import Change, Kind, ObjectPlan
+from hostprep.converging.volume_changes import came_true
 from hostprep.converging.volumes import Freed, Need, VolumeTask, plan_volumes, wanted_size
 from hostprep.errors import HostprepError, UsageError
 from hostprep.staging.observer import Silent
@@ -23,6 +25,23 @@ from tests.unit.converging.made import look, mounted, options
 from tests.unit.volumes.made import fresh
 
 PATH = "/mnt/data"
+
+
+def test_of_a_directory_that_was_to_go_if_it_is_empty_it_is_told_whether_it_went(
+    tmp_path: Path,
+) -> None:
+    def change(action: str, subject: str = PATH) -> Change:
+        return Change(Kind.VOLUME, subject, action, "")
+
+    planned = "remove directory, if it is empty"
+    assert came_true(change(f"{planned}: {tmp_path}/gone")) == change(
+        f"remove directory: {tmp_path}/gone"
+    )
+    assert came_true(change(planned, f"{tmp_path}/gone")) == change(
+        "remove directory", f"{tmp_path}/gone"
+    )
+    assert came_true(change(f"{planned}: {tmp_path}")) is None
+    assert came_true(change("unmount")) == change("unmount")
 
 
 def live_of(facts: VolumeFacts) -> LiveVolume:

@@ -105,6 +105,23 @@ def test_workers_too_slow_to_be_timed_are_held_against_none_beside_the_same_prog
     assert made.recommendation.num_workers == workers
 
 
+@pytest.mark.parametrize(("main_seconds", "workers"), [(0.005, 0), (0.0, 1)])
+def test_what_was_measured_is_not_given_up_for_a_lower_rate_of_the_model(
+    main_seconds: float, workers: int
+) -> None:
+    """100 samples/s were seen without workers; of the 67 with one nobody has seen any."""
+    cost = making.cost(
+        seconds=0.01,
+        worker_seconds=0.01,
+        cpu_seconds=0.01,
+        main_cpu_seconds=main_seconds,
+        sample_bytes=1,
+        collate_cpu_seconds=0.0,
+    )
+    made = reported(cost=cost, alone=making.probe(0, 100), capacity_cpus=1.0, affinity_cpus=1)
+    assert made.recommendation.num_workers == workers
+
+
 @pytest.mark.parametrize(("cpus", "most"), [(0.5, 1), (1.5, 2), (8.0, 8)])
 def test_once_workers_have_failed_it_asks_for_no_more_than_a_quota_gives(
     cpus: float, most: int

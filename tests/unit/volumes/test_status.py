@@ -40,7 +40,8 @@ def of_line(
     [
         (("size=1g",), GIB, ""),
         (("size=2g",), GIB, "size 1.00 GiB (1073741824 bytes) instead of 2.00 GiB"),
-        ((), GIB, "instead of none, which is half the RAM"),
+        ((), GIB, "size 1.00 GiB instead of half the RAM: the line gives no size"),
+        ((), 0, "no size limit instead of half the RAM: the line gives no size"),
         (("size=banana",), GIB, "instead of size=banana, which is not a size"),
         # A share of the RAM, which the kernel counts a little otherwise: to a hundredth of that.
         (("size=30%",), 31 * GIB, ""),
