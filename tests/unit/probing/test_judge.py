@@ -383,6 +383,14 @@ def test_small_files_that_stayed_in_memory_say_nothing_against_what_the_disk_was
     assert held.behaviour is Behaviour.ARM
 
 
+@pytest.mark.parametrize(("delivered", "doubted"), [(0.51, False), (0.49, True)])
+def test_what_small_files_read_again_is_delivered_again(delivered: float, doubted: bool) -> None:
+    run = small_run(8, 100)
+    load = Load(0.2, int(delivered * 2 * run.read_bytes))
+    again = replace(run, again_bytes=run.read_bytes, load=load)
+    assert ("not_delivered" in codes(measured(small=small_files(cold=(again,))))) is doubted
+
+
 def test_what_a_cache_answered_says_nothing_of_the_disk() -> None:
     virtual = disk(name="vda", transport=Transport.VIRTIO, virtual=True)
     runs = tuple(
