@@ -163,7 +163,10 @@ def test_what_a_class_does_in_the_main_process_binds(
     assert (made.binding is Binding.MAIN_PROCESS) is binds
 
 
-@pytest.mark.parametrize(("runnable", "binding"), [(1.95, Binding.CPU), (1.0, Binding.WAITING)])
+@pytest.mark.parametrize(
+    ("runnable", "binding"),
+    [(1.95, Binding.CPU), (1.6, Binding.WAITING), (1.0, Binding.WAITING)],
+)
 def test_busy_workers_wait_for_nothing_where_there_was_no_time_for_more(
     runnable: float, binding: Binding
 ) -> None:
@@ -202,7 +205,9 @@ def test_once_decoders_were_compared_the_remedy_says_what_came_of_it(
     variants = [
         Variant("decoder", name, None, rate, relative_error=0.01) for name, rate in rates.items()
     ]
-    said = remedy_compared(decoder, [*variants, Variant("form", "npy", None, 9000.0)])
+    said = remedy_compared(
+        decoder, [*variants, Variant("form", "npy", None, 9000.0, relative_error=0.01)]
+    )
     assert said.startswith("store images at the size you train on")
     assert words in said
     assert "--compare" not in said
