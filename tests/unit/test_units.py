@@ -20,6 +20,7 @@ from hostprep.units import (
     format_number,
     format_rate,
     format_seconds,
+    is_plain_number,
     lost_unit,
     parse_size,
     size_argument,
@@ -120,6 +121,13 @@ def test_durations_go_over_into_the_next_unit_as_they_are_rounded(
     seconds: float, words: str
 ) -> None:
     assert format_seconds(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"), [("12", True), ("1.5e3", True), ("1_000", False), ("\u0661\u0662", False)]
+)
+def test_a_number_as_python_alone_writes_it_is_not_plain(text: str, plain: bool) -> None:
+    assert is_plain_number(text) is plain
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,7 @@ def test_workers_that_keep_something_do_so_in_each_probe() -> None:
 
 def test_workers_that_give_nothing_have_their_cure() -> None:
     (hazard,) = hazards.of_probes(share(), [probe(4, 1000, idle_workers=3)], (), None)
+    assert hazard.cure.endswith("until then num_workers=1 at most")
     assert hazard.code == "idle_workers"
     assert "1 of 4 workers gave all batches" in hazard.message
     assert "num_workers=1 at most" in hazard.cure
@@ -266,6 +267,7 @@ def test_workers_that_give_nothing_have_their_cure() -> None:
 
 def test_workers_that_give_the_same_have_their_cure() -> None:
     (hazard,) = hazards.of_probes(share(), [probe(8, 1000, duplicate_workers=7)], (), None)
+    assert hazard.cure.endswith("until then num_workers=1 at most")
     assert hazard.code == "unsharded"
     assert "8 workers gave the batches of 1" in hazard.message
     assert "get_worker_info" in hazard.cure

@@ -652,3 +652,19 @@ def test_files_of_which_no_batch_comes_in_time_are_told_by_their_stages(
     recommending._measure(run, 32)
     assert run.curve is not None
     assert any("not confirmed by a DataLoader" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("left", "opening", "workers"),
+    [(3.0, 0.0, 1), (6.0, 0.0, 2), (18.0, 0.0, 8), (18.0, 1.5, 4), (18.0, 7.0, 1)],
+)
+def test_a_third_of_the_time_is_for_a_probe_of_workers_that_do_not_help(
+    left: float, opening: float, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two take 1.84 s at a tenth of a second a batch, four 2.76, eight 5.00 and sixteen 9.48."""
+    measurer = Measurer({}, "mine", None, making.share(), time.monotonic(), 0.1, Silent())
+    measurer.opening_seconds = opening
+    monkeypatch.setattr(Measurer, "left", lambda _: left)
+    monkeypatch.setattr(Measurer, "starting_seconds", lambda *_: 0.0)
+    pace = Pace(measurer, 10, Curve(100, 100, 1000, Ceiling.CPUS), ())
+    assert pace.affordable() == workers

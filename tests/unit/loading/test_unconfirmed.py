@@ -230,6 +230,7 @@ def test_what_is_set_now_and_was_not_tried_is_not_called_wrong() -> None:
     [
         ((4,), "(num_workers=4 now, which failed)"),
         ((4, 2), "(num_workers=4 now, which failed)"),
+        ((8, 2), "(num_workers=4 now, and 2 workers failed)"),
         ((2,), "(num_workers=4 now, and 2 workers failed)"),
         ((8,), "(num_workers=4 now, which there was too little time to try)"),
     ],

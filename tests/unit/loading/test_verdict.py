@@ -163,7 +163,10 @@ def test_what_a_class_does_in_the_main_process_binds(
     assert (made.binding is Binding.MAIN_PROCESS) is binds
 
 
-@pytest.mark.parametrize(("runnable", "binding"), [(1.95, Binding.CPU), (1.0, Binding.WAITING)])
+@pytest.mark.parametrize(
+    ("runnable", "binding"),
+    [(1.95, Binding.CPU), (1.6, Binding.WAITING), (1.0, Binding.WAITING)],
+)
 def test_busy_workers_wait_for_nothing_where_there_was_no_time_for_more(
     runnable: float, binding: Binding
 ) -> None:
@@ -202,7 +205,9 @@ def test_once_decoders_were_compared_the_remedy_says_what_came_of_it(
     variants = [
         Variant("decoder", name, None, rate, relative_error=0.01) for name, rate in rates.items()
     ]
-    said = remedy_compared(decoder, [*variants, Variant("form", "npy", None, 9000.0)])
+    said = remedy_compared(
+        decoder, [*variants, Variant("form", "npy", None, 9000.0, relative_error=0.01)]
+    )
     assert said.startswith("store images at the size you train on")
     assert words in said
     assert "--compare" not in said
@@ -577,6 +582,8 @@ def test_what_the_host_does_not_bear_is_no_reason_for_a_change() -> None:
         made = judged(probes, current=current, host=tight, chosen=8)
         assert (made.num_workers, made.change_needed) == (current, False)
     assert judged(probes, current=16, host=tight, chosen=8).change_needed
+    made = judged([*probes[:2], probe(9, 800)], current=9, host=tight)  # as many as it bears
+    assert (made.num_workers, made.change_needed) == (9, False)
 
 
 def test_no_change_is_never_said_of_what_does_not_fit() -> None:
@@ -821,9 +828,9 @@ def test_more_workers_than_processors_are_explained() -> None:
 def test_code_can_be_pasted() -> None:
     from torch.utils.data import DataLoader
 
-    text = code(16, 3, 2, pin=False, persistent=True)
+    text = code(16, 3, 4, pin=False, persistent=True)
     loader = eval(text, {"DataLoader": DataLoader, "dataset": list(range(64))})
-    assert (loader.num_workers, loader.prefetch_factor, loader.batch_size) == (3, 2, 16)
+    assert (loader.num_workers, loader.prefetch_factor, loader.batch_size) == (3, 4, 16)
     assert loader.persistent_workers
 
 

@@ -90,6 +90,13 @@ def test_what_is_read_from_memory_is_carried_over_to_the_mean_of_the_data_set() 
     assert epoch.cached_seconds == pytest.approx(0.1 * 5e-5 / 2e-5)
 
 
+def test_without_any_cache_an_epoch_is_like_the_first_whatever_memory_gives() -> None:
+    epoch = predict(DataSet(1000, True, 100_000_000), small_files(cached=None), 0)
+    assert epoch.next_low_seconds == epoch.next_high_seconds == epoch.cold_seconds
+    some = predict(DataSet(1000, True, 100_000_000), small_files(cached=None), 50_000_000)
+    assert some.next_low_seconds is None and some.next_high_seconds is None
+
+
 def test_unknown_sizes_take_the_mean_of_the_sample() -> None:
     small = small_files(cold=(small_run(1, 100, mean_bytes=100_000),), mean_bytes=100_000)
     epoch = predict(DataSet(1000, True, None), small, 0)

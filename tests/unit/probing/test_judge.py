@@ -105,6 +105,28 @@ def test_ram_is_not_promised_for_data_whose_size_nobody_knows() -> None:
         )
 
 
+def test_ram_suffices_for_what_the_data_set_has_and_if_its_rate_was_measured() -> None:
+    larger = DataSet(10_000, True, 4_000_000_000)  # than files like those of the sample
+    for changes, enough in (
+        ({"dataset": larger, "memory_bytes": 4_900_000_000}, False),
+        ({"dataset": larger, "memory_bytes": 5_100_000_000}, True),
+        ({"small": small_files(staged=None)}, None),
+    ):
+        judgement = judge(measured(**changes), parse_need("1000"))
+        (to_ram,) = [each for each in judgement.remedies if each.action.startswith("stage to RAM")]
+        assert to_ram.enough is enough
+
+
+def test_large_files_are_not_to_be_packed_also_where_not_all_were_counted() -> None:
+    runs = small_run(1, 2, 64 << 20), small_run(8, 10, 64 << 20)
+    shards = measured(
+        dataset=DataSet(40, False, None), small=small_files(cold=runs, mean_bytes=64 << 20)
+    )
+    judgement = judge(shards, parse_need("9000M"))
+    assert judgement.verdict is Verdict.FAIL and judgement.remedies
+    assert not any("shards" in remedy.action for remedy in judgement.remedies)
+
+
 @pytest.mark.parametrize(
     ("files_per_s", "cpu_own", "enough"),
     [(500, 0.2, None), (500, 0.8, False), (2000, 0.2, True)],
@@ -381,6 +403,14 @@ def test_small_files_that_stayed_in_memory_say_nothing_against_what_the_disk_was
     held = judge(measured(small=small_files(cached_share=0.5)), None)
     assert [(reason.code, reason.of) for reason in held.invalid] == [("in_memory", SMALL_FILES)]
     assert held.behaviour is Behaviour.ARM
+
+
+@pytest.mark.parametrize(("delivered", "doubted"), [(0.51, False), (0.49, True)])
+def test_what_small_files_read_again_is_delivered_again(delivered: float, doubted: bool) -> None:
+    run = small_run(8, 100)
+    load = Load(0.2, int(delivered * 2 * run.read_bytes))
+    again = replace(run, again_bytes=run.read_bytes, load=load)
+    assert ("not_delivered" in codes(measured(small=small_files(cold=(again,))))) is doubted
 
 
 def test_what_a_cache_answered_says_nothing_of_the_disk() -> None:
@@ -709,11 +739,17 @@ def test_a_limit_of_reads_that_is_far_from_met_is_no_matter(
 
 
 @pytest.mark.parametrize(
-    ("disks", "most"),
-    [(1, (10_000_000, None)), (1, (None, 300)), (2, (5_000_000, None)), (2, (None, 150))],
+    ("disks", "device", "most"),
+    [
+        (1, "8:0", (10_000_000, None)),
+        (1, "8:0", (None, 300)),
+        (2, "8:0", (5_000_000, None)),
+        (2, "8:0", (None, 150)),
+        (2, "9:0", (10_000_000, None)),  # what is built from both
+    ],
 )
 def test_small_files_are_held_against_a_limit_by_what_their_disks_did_meanwhile(
-    disks: int, most: tuple[int | None, int | None]
+    disks: int, device: str, most: tuple[int | None, int | None]
 ) -> None:
     """Of several disks, each does its part."""
     load = Load(0.2, 20_000_000, requests=900, read_requests=600, seconds=2.0)
@@ -721,7 +757,7 @@ def test_small_files_are_held_against_a_limit_by_what_their_disks_did_meanwhile(
     small = small_files(cold=(small_run(8, 100, load=load),))
 
     def held(share: float) -> set[tuple[str, str | None]]:
-        limit = ReadLimit("/job", "8:0", *(each and int(share * each) for each in most))
+        limit = ReadLimit("/job", device, *(each and int(share * each) for each in most))
         limited = measured(storage=storage(disks=below), read_limits=(limit,), small=small)
         return {(reason.code, reason.of) for reason in contradictions(limited)}
 

@@ -59,6 +59,8 @@ def about(of: Measured) -> set[str | None]:
         ({"read": 100 * MIB}, {}, {SEQUENTIAL_READS, RANDOM_READS}),
         ({"written": 100 * MIB}, {}, {SEQUENTIAL_READS, RANDOM_READS}),
         ({"written": MIB, "requests": 80}, {}, {RANDOM_READS}),  # they move the arm
+        ({"requests": 40}, {}, set()),  # a fifth of its moves
+        ({"written": 40 * MIB}, {}, set()),  # of 190 MiB that it reads and writes
         ({}, {"written": 60 * MIB}, {SMALL_FILES}),
         # What the kernel reads ahead for our own processes, and of inodes.
         ({}, {"read": 60 * MIB, "asked_bytes": 200 * MIB}, set()),
@@ -70,6 +72,14 @@ def test_others_that_take_much_of_the_disk_are_told(
     fio: dict[str, int], small: dict[str, int], expected: set[str]
 ) -> None:
     assert about(of_passes(fio, small)) == expected
+
+
+def test_files_that_are_read_again_are_no_others() -> None:
+    run = small_run(1, 900)
+    twice = Load(0.2, 2 * run.read_bytes, None, 0, 2 * run.files, seconds=3.0)
+    for again_bytes, expected in ((run.read_bytes, set()), (0, {SMALL_FILES})):
+        read = replace(run, again_bytes=again_bytes, load=twice)
+        assert about(measured(small=small_files(cold=(read,)))) == expected
 
 
 def test_where_it_cannot_be_told_whose_reads_they_are_nobody_is_blamed_for_a_few() -> None:

@@ -243,7 +243,7 @@ def test_rates_add_up_as_long_as_all_readers_are_at_work() -> None:
 @pytest.mark.parametrize(
     ("files_per_s", "ends", "size", "lasts"),
     [
-        (10, [1.5, 2.0, 2.5, 3.0], 100, False),
+        (8, [1.5, 2.0, 2.5, 3.0], 100, False),
         (10, [1.5, 2.0, 2.5, 3.0], 500, True),  # fewer files, but larger ones
         (109, [1.2 + number / 100 for number in range(181)], 1, True),  # smaller ones: 92 % of 196
         (2, [1.5, 3.0], 100, True),  # one less than the three expected, which may be chance
@@ -253,9 +253,9 @@ def test_rates_add_up_as_long_as_all_readers_are_at_work() -> None:
 def test_a_rate_did_not_last_if_files_and_bytes_are_fewer_than_by_chance(
     files_per_s: float, ends: list[float], size: int, lasts: bool
 ) -> None:
-    early = Pass((), array("d"), array("q"), files_per_s, 1000, 1.0, 0, 0)
+    early = Pass((), array("d"), array("q"), files_per_s, 600, 1.0, 0, 0)
     # One of two ends at 3: from then on the other one is alone.
-    both = [told([0.5, *ends, 3.5], [100, *[size] * len(ends), 100]), told([0.9, 3.0])]
+    both = [told([1.1, *ends, 3.5], [100, *[size] * len(ends), 100]), told([0.9, 3.0])]
     found = lasting(early, both)
     if lasts:
         assert found == early

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from hostprep.host.block import StorageClass
 from hostprep.host.block_health import Health
+from hostprep.host.gpu import Gpu
 from hostprep.host.memory import Headroom
 from hostprep.probing.judgement import Judged
 from hostprep.readiness.checks import (
@@ -21,6 +23,7 @@ from hostprep.readiness.checks import (
     disk_readahead,
     disk_space,
     disk_wear,
+    gpu_memory,
     memory_left,
     pressure,
     required_rate,
@@ -66,6 +69,16 @@ def quota(cpus: float) -> Any:
 
 def ahead(size: int) -> Any:
     return disk_readahead.Facts((disk_readahead.Device("sda", StorageClass.ARM, size),), "")
+
+
+def gpu(total: int, used: int, busy: int | None = None) -> Any:
+    unknown = dict.fromkeys(field.name for field in fields(Gpu))
+    return Gpu(**{**unknown, "index": 0, "name": "GPU", "total_bytes": total, "used_bytes": used,
+                  "utilisation_percent": busy})  # fmt: skip
+
+
+def judge_gpu(one: Any) -> Any:
+    return [gpu_memory._judge_one(one, True)]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +129,12 @@ def ahead(size: int) -> Any:
         (disk_inodes.judge, room(10_000_000, 99_999), "FAIL"),
         (disk_inodes.judge, room(10_000_000, 1000, staged_to=False), "WARN"),
         (disk_inodes.judge, room(10_000_000, 999, staged_to=False), "FAIL"),
+        (judge_gpu, gpu(40 * GIB, 4 * GIB - 1), "PASS"),
+        (judge_gpu, gpu(40 * GIB, 4 * GIB), "WARN"),
+        (judge_gpu, gpu(4 * GIB, GIB - 1), "PASS"),
+        (judge_gpu, gpu(4 * GIB, GIB), "WARN"),
+        (judge_gpu, gpu(40 * GIB, 0, 9), "PASS"),
+        (judge_gpu, gpu(40 * GIB, 0, 10), "WARN"),
         (disk_wear.judge, wear(79), "PASS"),
         (disk_wear.judge, wear(80), "WARN"),
         (disk_readahead.judge, ahead(128 * KIB), "PASS"),
