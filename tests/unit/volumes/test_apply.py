@@ -37,6 +37,35 @@ def test_who_is_stopped_before_anything_is_mounted_leaves_nothing_on_record(
     assert read_record(path) is None
 
 
+@pytest.mark.parametrize("source", ["hostprep", "theirs", None])
+def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
+    source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have mounted theirs there meanwhile; and what was made for it goes again."""
+    path = str(tmp_path / "made/volume")
+    facts = fresh(path)
+    plan = replace(
+        plan_volume(VolumeRequest(path, 1 << 20, force=True), facts),
+        make_dirs=(str(tmp_path / "made"), path),
+    )
+    unmounted: list[str] = []
+    there = None
+    if source is not None:
+        there = Mount(50, 27, "0:50", "/", path, "tmpfs", source, ("rw",), ("rw",))
+
+    def failing(*_: object) -> None:
+        assert os.path.isdir(path)
+        raise HostprepError("mount(8) failed.")
+
+    monkeypatch.setattr(apply, "mount_tmpfs", failing)
+    monkeypatch.setattr(apply, "mount_at", lambda *_: there)
+    monkeypatch.setattr(apply, "unmount", lambda path, _: unmounted.append(path))
+    with pytest.raises(HostprepError, match="failed"):
+        _mount(plan, facts, 0)
+    assert unmounted == ([path] if source == facts.source else [])
+    assert read_record(path) is None and not (tmp_path / "made").exists()
+
+
 def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     number = tmp_path.stat().st_dev
