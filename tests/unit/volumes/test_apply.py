@@ -57,10 +57,12 @@ def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
         assert os.path.isdir(path)
         raise HostprepError("mount(8) failed.")
 
+    # The real one makes none in /tmp, where others may write.
+    monkeypatch.setattr(apply, "make_dirs", lambda paths: [*map(os.mkdir, paths)])
     monkeypatch.setattr(apply, "mount_tmpfs", failing)
     monkeypatch.setattr(apply, "mount_at", lambda *_: there)
     monkeypatch.setattr(apply, "unmount", lambda path, _: unmounted.append(path))
-    with pytest.raises(HostprepError, match="failed"):
+    with pytest.raises(HostprepError, match=r"^mount\(8\) failed"):
         _mount(plan, facts, 0)
     assert unmounted == ([path] if source == facts.source else [])
     assert read_record(path) is None and not (tmp_path / "made").exists()
