@@ -12,6 +12,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
 from hostprep.volumes import apply
 from hostprep.volumes.apply import _mount, _set_owner_and_mode
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, read_record, write_record
@@ -66,6 +67,14 @@ def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
         _mount(plan, facts, 0)
     assert unmounted == ([path] if source == facts.source else [])
     assert read_record(path) is None and not (tmp_path / "made").exists()
+    # What was on record before, as of a volume that a reboot took, is so again.
+    before = VolumeRecord(
+        path, volume_id_for(path), "boot-0", "0:40", "hostprep", 1 << 20, 1000, (), "uid 0", 0.0
+    )
+    write_record(before)
+    with pytest.raises(HostprepError, match=r"^mount\(8\) failed"):
+        _mount(plan, replace(facts, record=before), 0)
+    assert read_record(path) == before
 
 
 def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:
