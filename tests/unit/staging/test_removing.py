@@ -211,6 +211,7 @@ def test_that_it_is_gone_is_so_for_good_before_it_is_forgotten(
     monkeypatch.setattr(os, "fsync", noting)
     unstage(plan_unstage(staged.record, fstab=False), Silent())
     assert flushed == [([], True)] and load_record("data", staged.record.target) is None
+    assert not folder("data", staged.record.target).exists(), "its manifest is forgotten too"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
