@@ -100,7 +100,7 @@ def _judge_one(volume: JudgedVolume, facts: Facts) -> Finding:
         measured = Measured(f"line {stray.number} is somebody's", stray.number)
         cure = stray.cure
         if volume.foreign:  # what such a line has mounted would keep `apply` from its own
-            cure += f", unmount what is there (umount {shlex.quote(path)})"
+            cure += f", unmount what is there (umount {quote(path)})"
         remedy = Remedy((), f"{cure}, then `hostprep apply`")
     elif unit := facts.units.get(path):
         status = Status.WARN

@@ -162,6 +162,26 @@ def test_what_came_since_the_plan_keeps_all_of_the_data_set(tmp_path: Path) -> N
     UnstageTask(record).carry_out(Silent())  # somebody else's unstage was faster
 
 
+def test_what_comes_while_it_is_removed_is_left_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_source(tmp_path / "data", directories=2, files=3)
+    hostprep("stage", source, "--to", tmp_path / "to")
+    record = load_record("data", f"{tmp_path}/to/data")
+    assert record is not None
+    unstage = prune.unstage
+
+    def late(*args: Any, **words: Any) -> Any:
+        (tmp_path / "to/data/note").write_text("mine")
+        return unstage(*args, **words)
+
+    monkeypatch.setattr(prune, "unstage", late)
+    with pytest.raises(HostprepError, match="data: 1 entry came while it was removed") as caught:
+        UnstageTask(record).carry_out(Silent())
+    assert not isinstance(caught.value, Refused), "something was changed"
+    assert os.listdir(tmp_path / "to/data") == ["note"]
+
+
 def test_records_that_cannot_be_read_are_named_but_for_the_specs_own(own_state: Path) -> None:
     for path in ("/mnt/ours", "/mnt/theirs"):
         record = own_state / f"state/volumes/{record_name(path)}.json"

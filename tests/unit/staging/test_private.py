@@ -12,6 +12,7 @@ import pytest
 
 from hostprep.errors import Refused
 from hostprep.staging.target import held
+from hostprep.staging.target.owned import not_private
 from hostprep.staging.target.private import (
     footprint,
     is_there,
@@ -292,6 +293,16 @@ def test_what_is_put_into_it_as_it_is_claimed_is_not_published(
     with pytest.raises(Refused, match="is not a private directory of this user"):
         prepare(parent_fd, {"target": str(tmp_path / "data")})
     assert (tree / "theirs").read_bytes() == b"somebody's"
+
+
+@pytest.mark.parametrize(
+    ("owner", "whose"),
+    [(None, "user; nothing"), (os.geteuid(), "user; nothing"), (1234, "belongs to uid 1234")],
+)
+def test_whose_it_is_is_said_if_it_is_known_and_not_ones_own(owner: int | None, whose: str) -> None:
+    refusal = not_private(".hostprep-data", owner)
+    assert whose in refusal.message
+    assert ("for them to remove" in (refusal.hint or "")) is (owner == 1234)
 
 
 def test_what_it_is_for_is_on_disk_before_anything_is_in_it(

@@ -196,6 +196,24 @@ def test_what_others_put_in_the_private_ones_place_is_not_followed(staged: Stage
     assert removing.open_hidden(staged.parent_fd, "data") is None
 
 
+def test_that_it_is_gone_is_so_for_good_before_it_is_forgotten(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut brought back would be nobody's."""
+    fsync, flushed = os.fsync, []
+
+    def noting(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), staged.copy.parent.stat()):
+            there = os.listdir(staged.copy.parent)
+            flushed.append((there, load_record("data", staged.record.target) is not None))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    unstage(plan_unstage(staged.record, fstab=False), Silent())
+    assert flushed == [([], True)] and load_record("data", staged.record.target) is None
+    assert not folder("data", staged.record.target).exists(), "its manifest is forgotten too"
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_without_room_to_hide_it_it_goes_where_it_lies(
     code: int, staged: Staged, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
 from hostprep.volumes import apply
 from hostprep.volumes.apply import _mount, _set_owner_and_mode
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, read_record, write_record
@@ -35,6 +36,45 @@ def test_who_is_stopped_before_anything_is_mounted_leaves_nothing_on_record(
     with pytest.raises(KeyboardInterrupt):
         _mount(plan, facts, 0)
     assert read_record(path) is None
+
+
+@pytest.mark.parametrize("source", ["hostprep", "theirs", None])
+def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
+    source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have mounted theirs there meanwhile; and what was made for it goes again."""
+    path = str(tmp_path / "made/volume")
+    facts = fresh(path)
+    plan = replace(
+        plan_volume(VolumeRequest(path, 1 << 20, force=True), facts),
+        make_dirs=(str(tmp_path / "made"), path),
+    )
+    unmounted: list[str] = []
+    there = None
+    if source is not None:
+        there = Mount(50, 27, "0:50", "/", path, "tmpfs", source, ("rw",), ("rw",))
+
+    def failing(*_: object) -> None:
+        assert os.path.isdir(path)
+        raise HostprepError("mount(8) failed.")
+
+    # The real one makes none in /tmp, where others may write.
+    monkeypatch.setattr(apply, "make_dirs", lambda paths: [*map(os.mkdir, paths)])
+    monkeypatch.setattr(apply, "mount_tmpfs", failing)
+    monkeypatch.setattr(apply, "mount_at", lambda *_: there)
+    monkeypatch.setattr(apply, "unmount", lambda path, _: unmounted.append(path))
+    with pytest.raises(HostprepError, match=r"^mount\(8\) failed"):
+        _mount(plan, facts, 0)
+    assert unmounted == ([path] if source == facts.source else [])
+    assert read_record(path) is None and not (tmp_path / "made").exists()
+    # What was on record before, as of a volume that a reboot took, is so again.
+    before = VolumeRecord(
+        path, volume_id_for(path), "boot-0", "0:40", "hostprep", 1 << 20, 1000, (), "uid 0", 0.0
+    )
+    write_record(before)
+    with pytest.raises(HostprepError, match=r"^mount\(8\) failed"):
+        _mount(plan, replace(facts, record=before), 0)
+    assert read_record(path) == before
 
 
 def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:

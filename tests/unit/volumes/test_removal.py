@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount
 from hostprep.host.processes import PathUser
 from hostprep.units import MIB
@@ -16,7 +17,13 @@ from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.records import VolumeRecord
-from hostprep.volumes.removal import UnmountPlan, UnmountRequest, plan_unmount
+from hostprep.volumes.removal import (
+    UnmountPlan,
+    UnmountRequest,
+    apply_unmount,
+    check_line_removal,
+    plan_unmount,
+)
 from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
 
 PATH = "/mnt/data"
@@ -51,6 +58,17 @@ def test_an_empty_volume_goes_with_what_was_made_for_it_and_its_record() -> None
         "remove directory, if it is empty",
     ]
     assert found.unchanged == ()
+
+
+def test_an_ordinary_user_is_told_that_it_needs_root_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(HostprepError, match="unmounting /mnt/data needs root; nothing was"):
+        apply_unmount(plan(MOUNTED))
+    with pytest.raises(HostprepError, match="the line of /mnt/data from fstab needs root"):
+        check_line_removal(PATH, None)
+    assert apply_unmount(plan(fresh(PATH))).changes == (), "who has nothing to do needs nothing"
 
 
 def test_where_nothing_is_nothing_changes() -> None:
