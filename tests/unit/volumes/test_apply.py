@@ -10,6 +10,7 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
+from hostprep.system.run import CommandFailed, Completed
 from hostprep.volumes import apply
 from hostprep.volumes.apply import _mount, _set_owner_and_mode
 from hostprep.volumes.model import VolumeRequest
@@ -35,6 +36,28 @@ def test_who_is_stopped_before_anything_is_mounted_leaves_nothing_on_record(
     with pytest.raises(KeyboardInterrupt):
         _mount(plan, facts, 0)
     assert read_record(path) is None
+
+
+@pytest.mark.parametrize("said", ["permission denied.", "cannot mount hostprep read-only."])
+def test_where_a_profile_forbids_to_mount_it_is_named(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AppArmor's for Docker does, whatever capabilities the container has."""
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    path = str(tmp_path / "volume")
+    facts = fresh(path)
+    plan = plan_volume(VolumeRequest(path, 1 << 20, force=True), facts)
+
+    def forbidden(*_: object) -> None:
+        completed = Completed(("mount",), 32, "", f"mount: {path}: {said}")
+        raise CommandFailed(completed, "failed with status 32")
+
+    monkeypatch.setattr(apply, "make_dirs", lambda _: None)  # not below /tmp, which all can write
+    monkeypatch.setattr(apply, "mount_tmpfs", forbidden)
+    with pytest.raises(HostprepError, match="is forbidden in spite of CAP_SYS_ADMIN") as caught:
+        _mount(plan, facts, 0)
+    assert "--security-opt apparmor=unconfined" in str(caught.value.hint)
+    assert "to: /dev/shm" in str(caught.value.spec_hint) and read_record(path) is None
 
 
 def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:
