@@ -83,12 +83,14 @@ class ReadLimit:
 
 def read_memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
     """Return every memory limit above this process, the closest first; none if unlimited."""
-    limits = []
-    for version, folder in folders_of(root, "memory"):
-        limit = _memory_v2(folder, root) if version == 2 else _memory_v1(folder, root)
-        if limit is not None:
-            limits.append(limit)
-    return tuple(limits)
+    found = list(folders_of(root, "memory"))
+    limits = [
+        _memory_v2(folder, root)
+        if version == 2
+        else _memory_v1(folder, root, topmost=folder is found[-1][1])
+        for version, folder in found
+    ]
+    return tuple(limit for limit in limits if limit is not None)
 
 
 def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
@@ -197,12 +199,21 @@ def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
     return MemoryLimit(shown(folder, root), min(limits), usage, cache)
 
 
-def _memory_v1(folder: Path, root: Path) -> MemoryLimit | None:
+def _memory_v1(folder: Path, root: Path, *, topmost: bool) -> MemoryLimit | None:
+    """Return the limit of a group; that of the ``topmost`` may be one that cannot be seen.
+
+    A container sees no group above its own, such as that of its job or pod, and not what others
+    use of such a limit.
+    """
     limit = read_number(folder / "memory.limit_in_bytes")
     usage = read_number(folder / "memory.usage_in_bytes")
-    if limit is None or usage is None or limit >= _UNLIMITED_BYTES:
+    if limit is None or usage is None:
         return None
     stat = read_counts(folder / "memory.stat")
+    if topmost:
+        limit = min(limit, stat.get("hierarchical_memory_limit", limit))
+    if limit >= _UNLIMITED_BYTES:
+        return None
     # The total_ figures include the descendants, as the usage does. "cache" would include tmpfs.
     cache = stat.get("total_active_file", 0) + stat.get("total_inactive_file", 0)
     return MemoryLimit(shown(folder, root), limit, usage, cache)

@@ -16,6 +16,7 @@ from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
+from hostprep.system.run import CommandFailed
 from hostprep.system.systemd import NotReloaded
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import VolumeFacts, gather
@@ -123,12 +124,34 @@ def _in_container(path: str, to: str) -> str:
     )
 
 
+def _forbidden(path: str, error: CommandFailed) -> HostprepError | None:
+    """Return the error for a container's profile that forbids what the capability allows.
+
+    AppArmor's for Docker answers EACCES, and mount(8) then tries it once more, read-only.
+    """
+    if not any(words in error.completed.stderr for words in ("permission denied", "read-only")):
+        return None
+    cure = (
+        "docker run --security-opt apparmor=unconfined beside --cap-add=SYS_ADMIN (or, of another"
+        " profile, seccomp=unconfined or label=disable); without: "
+    )
+    return HostprepError(
+        f"mounting on {path} is forbidden in spite of CAP_SYS_ADMIN, as by AppArmor in a container;"
+        " nothing was changed.",
+        cure + _in_container(path, "--to "),
+        spec_hint=cure + _in_container(path, "to: "),
+    )
+
+
 def _mount(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
     try:
         # The record comes first: if we are killed right after the mount, it must be known as ours.
         _remember(plan, facts, None, "nothing was mounted")
         make_dirs(plan.make_dirs)
-        mount_tmpfs(facts.path, facts.source, plan.options, descriptor)
+        try:
+            mount_tmpfs(facts.path, facts.source, plan.options, descriptor)
+        except CommandFailed as error:
+            raise _forbidden(facts.path, error) or error from None
         live = _verified(facts.path, plan.options)
         device = _mount_of(facts.path).device
         _remember(plan, facts, device, "the volume was unmounted again")

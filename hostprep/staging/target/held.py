@@ -27,14 +27,19 @@ def open_held(parent_fd: int, target: str) -> int | None:
         return None
     with closed_on_error(descriptor):
         hold(descriptor, target)
-        name = private_name(os.path.basename(target))
-        try:
-            still = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
-        except FileNotFoundError:
-            raise _locked(target, "was") from None  # it has published, and removed the directory
-        if not os.path.samestat(still, os.fstat(descriptor)):
+        if _was_removed(parent_fd, private_name(os.path.basename(target)), descriptor):
             raise _locked(target, "was")
     return descriptor
+
+
+def _was_removed(parent_fd: int, name: str, descriptor: int) -> bool:
+    """Whether the other run has published, and removed the open directory, before it was held."""
+    try:
+        there = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    status = os.fstat(descriptor)  # some file systems change the numbers of what is there
+    return not os.path.samestat(there, status) and status.st_nlink == 0
 
 
 def hold(descriptor: int, target: str) -> None:

@@ -204,6 +204,19 @@ def test_the_least_of_the_limits_and_the_machine_counts(
     assert headroom.is_limited is (available_mib < 512)
 
 
+def test_a_container_is_told_of_a_limit_above_all_that_it_sees(tmp_path: Path) -> None:
+    """As that of its pod or job: version 1 says so in the group's statistics, and version 2 not."""
+    shutil.copytree(host("v1-container"), tmp_path, dirs_exist_ok=True)
+    folder = tmp_path / "sys/fs/cgroup/memory"
+    (folder / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert read_memory_limits(tmp_path) == ()
+    for place in (folder, folder / "inner"):
+        with (place / "memory.stat").open("a") as stat:
+            stat.write("hierarchical_memory_limit 4294967296\n")
+    assert read_memory_limits(tmp_path) == read_memory_limits(host("v1-container"))
+    assert ram_for_percent(tmp_path) == 4 * GIB
+
+
 def test_unlimited_machine_has_no_limits(tmp_path: Path) -> None:
     shutil.copytree(host("hybrid"), tmp_path, dirs_exist_ok=True)
     (tmp_path / "proc/self/cgroup").write_text("4:memory:/\n1:cpu:/\n0::/\n")

@@ -10,6 +10,7 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
+from hostprep.system.run import CommandFailed, Completed
 from hostprep.volumes import apply
 from hostprep.volumes.apply import _mount, _set_owner_and_mode
 from hostprep.volumes.fstab import volume_id_for
@@ -75,6 +76,28 @@ def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
     with pytest.raises(HostprepError, match=r"^mount\(8\) failed"):
         _mount(plan, replace(facts, record=before), 0)
     assert read_record(path) == before
+
+
+@pytest.mark.parametrize("said", ["permission denied.", "cannot mount hostprep read-only."])
+def test_where_a_profile_forbids_to_mount_it_is_named(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AppArmor's for Docker does, whatever capabilities the container has."""
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    path = str(tmp_path / "volume")
+    facts = fresh(path)
+    plan = plan_volume(VolumeRequest(path, 1 << 20, force=True), facts)
+
+    def forbidden(*_: object) -> None:
+        completed = Completed(("mount",), 32, "", f"mount: {path}: {said}")
+        raise CommandFailed(completed, "failed with status 32")
+
+    monkeypatch.setattr(apply, "make_dirs", lambda _: None)  # not below /tmp, which all can write
+    monkeypatch.setattr(apply, "mount_tmpfs", forbidden)
+    with pytest.raises(HostprepError, match="is forbidden in spite of CAP_SYS_ADMIN") as caught:
+        _mount(plan, facts, 0)
+    assert "--security-opt apparmor=unconfined" in str(caught.value.hint)
+    assert "to: /dev/shm" in str(caught.value.spec_hint) and read_record(path) is None
 
 
 def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:
