@@ -1,29 +1,34 @@
 """Whether lstat shows a published directory, and its source, to be just as they were staged.
 
-The fast path for the many directories in which nothing has changed. It says nothing about any other
-directory; there ``plans.diff`` decides entry by entry. This runs once for each file of a data set,
-so it uses fields of plain tuples: see ``model.Entry`` and ``model.Recorded`` for their order.
+The fast path for the many files that have not changed. About the few others of a directory it only
+says what is known of them; there ``plans.diff`` decides entry by entry, and so it does for all of a
+directory in which much has changed. This runs once for each file of a data set, so it uses fields
+of plain tuples: see ``model.Entry`` and ``model.Recorded`` for their order.
 """
 
 from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from itertools import chain
 from stat import S_IFDIR, S_IFLNK, S_IFREG
 from typing import Any, NamedTuple
 
 from hostprep.staging.kept_times import is_kept_time
+from hostprep.staging.model import Recorded
 from hostprep.staging.record import digest
-from hostprep.staging.record.manifest import encode_record, join_line
+from hostprep.staging.record.manifest import check_kinds, encode_record, join_line
 from hostprep.staging.tree import Plain, entry_of
 from hostprep.system.kept import parse_kept
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, rewind
 
 _BITS = {"f": S_IFREG, "l": S_IFLNK}
 _TYPE = 0o170000
+# If more of a directory has changed, all of it is compared entry by entry. What is known of changed
+# entries is kept until their turn, in some 400 bytes each.
+_MOST_CHANGED_SHARE, _MOST_CHANGED = 8, 8192
 # What is recorded of an entry that lstat can show: (mode, uid, gid), size and time. The whole of
 # its record would take 200 bytes more, for every file of a huge directory at once.
 _Wanted = tuple[tuple[int, int, int], int, int]
@@ -39,35 +44,75 @@ def stands(
     *,
     verified: bool,
 ) -> tuple[Any, ...] | None:
-    """Return what is known of a directory in which nothing has changed; None for any other.
+    """Return what is known of a directory in which little has changed; None for any other.
 
     ``packed`` and ``singles`` are the source's files and symlinks, ``lines`` the manifest's. If all
     must be ``verified``, a file that was copied without a hash counts as changed. ``part`` (number,
     of how many) is the part of a large directory to look at, by names; (0, 1) is all of it.
 
     Returns (files, bytes, digest sum, whether some are without a hash, names of the target's
-    subdirectories, records of directories, the directory's own entry, and those of ``lines`` that
-    have directories: the number of the line, and the line without them, which may be empty).
+    subdirectories, records of directories, the directory's own entry, those of ``lines`` that do
+    not consist of unchanged files alone: the number of the line, and the line without others, which
+    may be empty; and what has changed). The last is None or, of the names that are not as recorded,
+    (the source's entries, records, the target's entries); nothing else counts them.
     """
-    recorded = None
-    with suppress(ValueError, LookupError, TypeError):  # a damaged line
-        recorded = _recorded(directory, lines, part, verified=verified)
-    if recorded is None or not _as_in_source(recorded.known, packed, singles, part):
+    recorded = _recorded_soundly(directory, lines, part, verified=verified)
+    if recorded is None:
         return None
-    there = _in_target(directory, recorded.known, part, target)
+    changed = _not_as_in_source(recorded.known, packed, singles, part)
+    if changed is None:
+        return None
+    there = _in_target(directory, recorded.known, part, target, changed)
     if there is None:
         return None
-    own, subdirectories = there
+    differing = None
+    if changed:
+        recorded = _recorded_soundly(directory, lines, part, verified=verified, without=changed)
+        items = _records_of(changed, lines)
+        if recorded is None or items is None:
+            return None
+        sources = chain(singles, chain.from_iterable(map(marshal.loads, packed)))
+        differing = [entry for entry in sources if entry[0] in changed], items, there.changed
     return (
         len(recorded.known),
         recorded.size_bytes,
         recorded.hashed,
         recorded.unverified,
-        subdirectories,
+        there.subdirectories,
         recorded.folders,
-        own,
+        there.own,
         recorded.mixed,
+        differing,
     )
+
+
+def lines_without(directory: str, lines: Iterable[bytes], changed: Set[str]) -> list[bytes]:
+    """Return a directory's lines with records of files and symlinks alone, but for ``changed``."""
+    left = []
+    for line in lines:
+        items = json.loads(line)[1]
+        kept = [item for item in items if item[1] != "d" and item[0] not in changed]
+        if len(kept) == len(items):
+            left.append(line)
+        elif kept:
+            left.append(join_line(directory, [encode_record(*item) for item in kept]))
+    return left
+
+
+def _records_of(names: Set[str], lines: Iterable[bytes]) -> list[Any] | None:
+    """Return the records of these names; None if one is damaged, or a name has several."""
+    items: list[Any] = []
+    with suppress(TypeError):
+        for line in lines:
+            items += [item for item in json.loads(line)[1] if item[0] in names]
+        check_kinds([Recorded(*item) for item in items])
+        if len({item[0] for item in items}) == len(items):
+            return items
+    return None
+
+
+def _most_changed(known: int) -> int:
+    return min(known, max(1, known // _MOST_CHANGED_SHARE), _MOST_CHANGED)
 
 
 class _Recorded(NamedTuple):
@@ -81,10 +126,32 @@ class _Recorded(NamedTuple):
     mixed: list[tuple[int, bytes]]
 
 
-def _recorded(
-    directory: str, lines: Iterable[bytes], part: tuple[int, int], *, verified: bool
+def _recorded_soundly(
+    directory: str,
+    lines: Iterable[bytes],
+    part: tuple[int, int],
+    *,
+    verified: bool,
+    without: Set[str] = frozenset(),
 ) -> _Recorded | None:
-    """Return what ``lines`` say of a part of a directory; None if ``stands`` cannot judge it."""
+    """Return what ``_recorded`` does, and None for a damaged line, too."""
+    with suppress(ValueError, LookupError, TypeError):
+        return _recorded(directory, lines, part, verified=verified, without=without)
+    return None
+
+
+def _recorded(
+    directory: str,
+    lines: Iterable[bytes],
+    part: tuple[int, int],
+    *,
+    verified: bool,
+    without: Set[str],
+) -> _Recorded | None:
+    """Return what ``lines`` say of a part of a directory, apart from the names ``without``.
+
+    None if ``stands`` cannot judge it.
+    """
     known: dict[str, _Wanted] = {}
     attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few, stored once
     folders = []
@@ -96,8 +163,13 @@ def _recorded(
     for place, line in enumerate(lines):
         items = parse_kept(line)[1]
         files = [item for item in items if item[1] != "d"]
-        if len(files) < len(items) and not number:  # only the first part reports directories
+        others = len(files) < len(items)
+        if others and not number:  # only the first part reports directories
             folders += [item for item in items if item[1] == "d"]
+        if without:
+            before, files = len(files), [item for item in files if item[0] not in without]
+            others = others or len(files) < before
+        if others and not number:
             left = join_line(directory, [encode_record(*item) for item in files])
             mixed.append((place, left if files else b""))
         for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
@@ -121,60 +193,115 @@ def _recorded(
     return _Recorded(known, size_bytes, digest.packed(total), unverified, folders, mixed)
 
 
-def _as_in_source(
+def _not_as_in_source(
     known: dict[str, _Wanted],
     packed: Iterable[bytes],
     singles: Sequence[Plain],
     part: tuple[int, int],
-) -> bool:
-    """Return whether the source has just these files and symlinks, each of them as recorded."""
+) -> set[str] | None:
+    """Return the names of files and symlinks that the source does not have as recorded.
+
+    None if these are too many, or if it has hard links, which have to be judged together.
+    """
     count = len(known)
     number, parts = part
+    changed: set[str] = set()
     for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed))):
         if parts > 1 and hash(entry[0]) % parts != number:
             continue
-        if known.get(entry[0]) != ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
-            return False
         if entry[7] > 1 and entry[1] & _TYPE == S_IFREG:
-            return False  # hard links have to be judged together
-        count -= 1
-    return not count
+            return None
+        if known.get(entry[0]) == ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
+            count -= 1
+        else:
+            changed.add(entry[0])
+            if len(changed) > _most_changed(len(known)):
+                return None
+    if count > len(changed & known.keys()):  # some are gone
+        there = {
+            entry[0] for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed)))
+        }
+        changed |= known.keys() - there
+    return changed if len(changed) <= _most_changed(len(known)) else None
+
+
+class _There(NamedTuple):
+    """A directory on the target; ``changed`` are entries in it that are not as recorded."""
+
+    own: Plain
+    subdirectories: list[str]
+    changed: list[Plain]
 
 
 def _in_target(
-    directory: str, known: dict[str, _Wanted], part: tuple[int, int], target: DirCache
-) -> tuple[Plain, list[str]] | None:
-    """Return a target directory's own entry and its subdirectories; None if it has changed."""
+    directory: str,
+    known: dict[str, _Wanted],
+    part: tuple[int, int],
+    target: DirCache,
+    changed: set[str],
+) -> _There | None:
+    """Return what is in a target directory; add the names of what has changed to ``changed``.
+
+    None if these are too many, or if it has hard links, which have to be judged together.
+    """
     subdirectories = []
-    count = len(known)
+    differing: list[Plain] = []
+    count = len(known.keys() - changed)
+    most = _most_changed(len(known))
     number, parts = part
     try:
         own: Plain = (*entry_of("", os.fstat(target.fd(directory))),)
         with _listing(directory, part, target) as listing:
             for found in listing:
-                if parts > 1 and hash(found.name) % parts != number:
+                name = found.name
+                if parts > 1 and hash(name) % parts != number:
                     continue
                 status = found.stat(follow_symlinks=False)
                 kind = status.st_mode & _TYPE
+                wanted = known.get(name)
+                as_in_source = wanted is not None and not (changed and name in changed)
+                count -= as_in_source
                 if kind == S_IFDIR:
-                    subdirectories.append(found.name)
+                    subdirectories.append(name)
+                    if not as_in_source and name not in changed:
+                        continue
+                elif kind == S_IFREG and status.st_nlink > 1:
+                    return None
+                elif as_in_source and _is_as(wanted, kind, status):
                     continue
-                wanted = known.get(found.name)
-                if wanted is None:
+                changed.add(name)
+                differing.append((*entry_of(name, status),))
+                if len(changed) > most:
                     return None
-                (mode, *_), size, mtime_ns = wanted
-                if kind != mode & _TYPE:
-                    return None
-                if kind == S_IFREG and (status.st_size != size or status.st_nlink > 1):
-                    return None
-                if status.st_mtime_ns != mtime_ns and not is_kept_time(
-                    status.st_mtime_ns, mtime_ns
-                ):
-                    return None
-                count -= 1
+        if count:  # some are gone
+            with _listing(directory, part, target) as listing:
+                missing = known.keys() - changed - {found.name for found in listing}
+            changed |= missing
+            if len(missing) != count or len(changed) > most:
+                return None
     except OSError:
         return None
-    return None if count else (own, subdirectories)
+    return _There(own, subdirectories, differing)
+
+
+def _is_as(wanted: _Wanted | None, kind: int, status: os.stat_result) -> bool:
+    """Return whether a target's file or symlink is as recorded."""
+    if wanted is None:
+        return False
+    (mode, *_), size, mtime_ns = wanted
+    if kind != mode & _TYPE or (kind == S_IFREG and status.st_size != size):
+        return False
+    return status.st_mtime_ns == mtime_ns or is_kept_time(status.st_mtime_ns, mtime_ns)
+
+
+class Anew:
+    """What a function yields, from its beginning each time: too much to be kept meanwhile."""
+
+    def __init__(self, read: Callable[[], Iterable[bytes]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._read())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which directories are as they were staged: asked of several processes, a few at a time."""
+"""Which directories are as they were staged, all but a little: asked of several processes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import marshal
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from time import monotonic
 from typing import Any, NamedTuple
 
 from hostprep.dataclass import dataclass
+from hostprep.staging.files.standing import lines_without
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.processes.job import Job, Large
 from hostprep.staging.processes.pool import OnResult, Pool
@@ -37,7 +40,7 @@ class Lookers:
 
 
 class Looked(NamedTuple):
-    """What was seen of each part of an unchanged directory, and the manifest's lines if at hand.
+    """What was seen of the parts of a directory where little changed, and its lines if at hand.
 
     Packed: for millions of directories that takes a fifth of the memory of objects.
     """
@@ -46,8 +49,16 @@ class Looked(NamedTuple):
     lines: tuple[bytes, ...] | None = None
 
 
+class Differing(NamedTuple):
+    """What a directory has under the names that are not as recorded; empty if all are."""
+
+    source: Sequence[Entry] = ()
+    recorded: Sequence[Recorded] = ()
+    published: Sequence[Entry] = ()
+
+
 class Standing(NamedTuple):
-    """A directory in which nothing has changed, neither in the source nor in the target.
+    """A directory in which nothing has changed, in source or target, except what is ``differing``.
 
     ``lines`` are the manifest's lines of its files and symlinks. There are ``files`` of them with
     ``size_bytes``, and ``total`` is the sum of their digest terms, without those that have no hash,
@@ -63,6 +74,7 @@ class Standing(NamedTuple):
     subdirectories: Sequence[str]
     directories: tuple[Recorded, ...]
     own: Entry
+    differing: Differing = Differing()
 
 
 def find_standing(
@@ -74,10 +86,10 @@ def find_standing(
     verified: bool,
     on_files: Callable[[int], None],
 ) -> dict[str, Looked]:
-    """Return those directories of ``scan`` that lstat shows to be unchanged, for ``as_standing``.
+    """Return the directories of ``scan`` in which lstat shows few changes, for ``as_standing``.
 
-    ``on_files`` is told how many more files are in such directories. If there are few files,
-    nothing is looked at. Directories that are not returned may be unchanged all the same.
+    ``on_files`` is told how many more files in such directories are unchanged. If there are few
+    files, nothing is looked at. Directories that are not returned may be unchanged all the same.
     """
     if not lookers.processes or scan.totals.files < _LEAST_FILES:
         return {}
@@ -164,7 +176,10 @@ class _Answers:
         self._seen = 0  # files, since then
 
     def take(
-        self, asked: Sequence[tuple[Any, ...]], files: int, results: list[tuple[int, bytes] | None]
+        self,
+        asked: Sequence[tuple[Any, ...]],
+        files: int,
+        results: list[tuple[int, bytes, list[tuple[int, bytes]]] | None],
     ) -> None:
         """Take a worker's answer about the directories that it was asked for."""
         self._on_files(sum(result[0] for result in results if result is not None))
@@ -182,7 +197,7 @@ class _Answers:
                 before = self._found.get(directory, Looked(()))
                 self._found[directory] = Looked((*before.parts, result[1]))
             else:
-                self._found[directory] = Looked((result[1],), lines)
+                self._found[directory] = Looked((result[1],), _replaced(lines, result[2]))
 
     def standing(self) -> dict[str, Looked]:
         """Return the directories of which all parts are unchanged, once all were looked at."""
@@ -192,9 +207,9 @@ class _Answers:
 
 
 def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Standing:
-    """Return what is known of an unchanged directory."""
+    """Return what is known of a directory in which little has changed."""
     first, *others = map(marshal.loads, looked.parts)
-    files, size_bytes, hashed, unverified, below, folders, own, mixed = first
+    files, size_bytes, hashed, unverified, below, folders, own, mixed, _ = first
     total = digest.unpacked(hashed)
     for more in others:
         files += more[0]
@@ -204,11 +219,14 @@ def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Stan
         below += more[4]
         folders += more[5]
         mixed += more[7]
-    lines = looked.lines or tuple(manifest.lines(directory))
-    if mixed:
-        files_alone = dict(mixed)
-        kept = [files_alone.get(place, line) for place, line in enumerate(lines)]
-        lines = tuple([line for line in kept if line])
+    lines = tuple(manifest.lines(directory)) if looked.lines is None else looked.lines
+    differing = _differing([each[8] for each in (first, *others) if each[8] is not None])
+    if others and any(differing):  # no part has seen what the lines have of the others
+        sides = (differing.source, differing.recorded, differing.published)
+        changed = {each[0] for each in chain.from_iterable(sides)}
+        lines = tuple(lines_without(directory, lines, frozenset(map(str, changed))))
+    else:
+        lines = _replaced(lines, mixed)
     return Standing(
         lines,
         files,
@@ -218,4 +236,27 @@ def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Stan
         below,
         tuple([Recorded(*item) for item in folders]),
         Entry._make(own),
+        differing,
+    )
+
+
+def _replaced(lines: tuple[bytes, ...], others: list[tuple[int, bytes]]) -> tuple[bytes, ...]:
+    """Return the lines with those at some places replaced, or left out if that is empty."""
+    if not others:
+        return lines
+    by_place = dict(others)
+    kept = [by_place.get(place, line) for place, line in enumerate(lines)]
+    return tuple([line for line in kept if line])
+
+
+def _differing(parts: Sequence[tuple[Any, ...]]) -> Differing:
+    source, recorded, published = (
+        [item for part in parts for item in part[side]] for side in range(3)
+    )
+    if len(parts) > 1:
+        source.sort(key=itemgetter(Entry._fields.index("ino")))  # as it was listed
+    return Differing(
+        [*map(Entry._make, source)],
+        [Recorded(*item) for item in recorded],
+        [*map(Entry._make, published)],
     )

@@ -144,11 +144,17 @@ class _Update:
             self.plan.make_directories.append(directory)
 
     def _pass_by(self, directory: str, looked: Looked) -> Entry:
-        """Keep an unchanged directory, and return its own entry on the target."""
+        """Keep what is unchanged in a directory, plan the rest, and return its own target entry."""
         stands = as_standing(directory, looked, self.sides.manifest)
         self.sides.published.take(directory, stands)
         self._note_directories(directory, stands.directories)
         keep_standing(self.plan, stands)
+        if any(stands.differing):
+            source, recorded, published = stands.differing
+            known = {record.name: record for record in recorded}
+            here = {entry.name: entry for entry in published}
+            part = Part(source, known, frozenset(), {}, here, {})
+            self.plan.batches.extend(self._decide(directory, part))
         return stands.own
 
     def _keep_unread(self, top: str) -> None:
@@ -167,22 +173,27 @@ class _Update:
         directory = listing.directory
         batches: list[list[Batch]] = []
         for part in self.sides.parts(listing):
-            self._note_directories(directory, part.manifest.values())
-            diff = diff_directory(
-                part.source,
-                manifest=_without(part.manifest, directory, self.suspect),
-                journal=part.journal,
-                published=_without(part.published, directory, self.suspect),
-                private=part.private,
-                subdirectories=_subdirectories(directory, part.published, self.scan),
-                links_stand=self.links.stand,
-                verified=self.verified,
-                promised=part.promised,
-            )
-            if copied := self._apply(directory, part, diff):
-                batches.append(pack_batches(directory, copied))
-            self.on_files(len(part.source))
+            if copied := self._decide(directory, part):
+                batches.append(copied)
         self.plan.batches.extend(in_order(batches))
+
+    def _decide(self, directory: str, part: Part) -> list[Batch]:
+        """Plan what to do to some files of a directory; return the batches of what to copy."""
+        self._note_directories(directory, part.manifest.values())
+        diff = diff_directory(
+            part.source,
+            manifest=_without(part.manifest, directory, self.suspect),
+            journal=part.journal,
+            published=_without(part.published, directory, self.suspect),
+            private=part.private,
+            subdirectories=_subdirectories(directory, part.published, self.scan),
+            links_stand=self.links.stand,
+            verified=self.verified,
+            promised=part.promised,
+        )
+        copied = self._apply(directory, part, diff)
+        self.on_files(len(part.source))
+        return pack_batches(directory, copied) if copied else []
 
     def _apply(self, directory: str, part: Part, diff: DirectoryDiff) -> list[Entry]:
         """Add the decisions to the plan, and return what is to be copied in batches."""

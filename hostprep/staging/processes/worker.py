@@ -18,7 +18,7 @@ from hostprep.staging.files.directories import finish_directory
 from hostprep.staging.files.fatal import raise_if_of_all
 from hostprep.staging.files.placing import place_by_extent
 from hostprep.staging.files.rereading import difference
-from hostprep.staging.files.standing import stands
+from hostprep.staging.files.standing import Anew, stands
 from hostprep.staging.model import Entry, Verify
 from hostprep.staging.processes.copier import Copier
 from hostprep.staging.processes.descriptors import Descriptors
@@ -28,6 +28,9 @@ from hostprep.staging.record.journal import Journal, record
 from hostprep.staging.record.manifest import encode_record
 from hostprep.staging.tree import Plain, entry_of
 from hostprep.system.trees import DirCache, join
+
+# Of a directory, see ``files.standing.stands``: unchanged files, its result packed, lines apart.
+_Stands = tuple[int, bytes, list[tuple[int, bytes]]] | None
 
 
 class Stopped(OSError):
@@ -203,23 +206,31 @@ class Worker:
     def _standing(
         self,
         payload: tuple[bool, list[tuple[str, list[bytes], list[Plain], list[bytes]]]],
-    ) -> list[tuple[int, bytes] | None]:
-        """Return for each directory its unchanged files, and the result of ``stands``, packed."""
+    ) -> list[_Stands]:
+        """Return for each directory its unchanged files, and the result of ``stands``, packed.
+
+        And apart from that, so that they need not be kept, which lines are to be replaced by what.
+        """
         verified, asked = payload
         target = self._target
         assert target is not None
-        return [_packed(stands(*each, (0, 1), target, verified=verified)) for each in asked]
+        told: list[_Stands] = []
+        for each in asked:
+            found = stands(*each, (0, 1), target, verified=verified)
+            if found is None:
+                told.append(None)
+            else:
+                told.append((found[0], marshal.dumps((*found[:7], [], found[8])), found[7]))
+        return told
 
-    def _standing_part(
-        self, payload: tuple[bool, int, tuple[int, int]]
-    ) -> list[tuple[int, bytes] | None]:
+    def _standing_part(self, payload: tuple[bool, int, tuple[int, int]]) -> list[_Stands]:
         """Return what ``_standing`` does for a part of one of the job's ``large`` directories."""
         verified, number, part = payload
         target = self._target
         assert target is not None
         directory, packed, singles, lines = self._job.large[number]
-        found = stands(directory, packed, singles, lines(), part, target, verified=verified)
-        return [_packed(found)]
+        found = stands(directory, packed, singles, Anew(lines), part, target, verified=verified)
+        return [None if found is None else (found[0], marshal.dumps(found), [])]
 
     def _check(
         self, payload: tuple[str, list[tuple[str, str, int, str]], str]
@@ -239,7 +250,3 @@ class Worker:
             if reason is not None:
                 wrong.append((file[1], reason))
         return wrong
-
-
-def _packed(found: tuple[Any, ...] | None) -> tuple[int, bytes] | None:
-    return None if found is None else (found[0], marshal.dumps(found))

@@ -209,7 +209,7 @@ class ManifestIndex:
             data = _pread(self._files[number].fileno(), length, offset)
             try:
                 records = decode_line(data)[1]
-                _check_kinds(records)
+                check_kinds(records)
             except (ValueError, TypeError):
                 self._unreadable[number, offset] = records_in(data)
                 continue
@@ -225,7 +225,7 @@ def _known(read: Iterable[tuple[bool, Recorded]]) -> Known:
     return known
 
 
-def _check_kinds(records: list[Recorded]) -> None:
+def check_kinds(records: list[Recorded]) -> None:
     """Raise ``TypeError`` if a field is of the wrong type, as damage can leave it in valid JSON.
 
     ``ValueError`` for text that the system takes in no path. Checking by columns takes a tenth of
