@@ -11,7 +11,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import may_hang, no_answer
 from hostprep.host.boot import boot_id
 from hostprep.host.fscrypt import locked_out
-from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.host.mounts import Mount, mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
@@ -20,6 +20,7 @@ from hostprep.staging.source.opening import MISSING_HINT
 from hostprep.staging.status import dataset_status
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.following import followed
+from hostprep.system.forking import NoProcess
 from hostprep.system.links import link_at, real_path, walk
 from hostprep.units import format_seconds
 
@@ -57,7 +58,8 @@ class SilentOnes:
 
     def patience_for(self, spec: DatasetSpec) -> float:
         """Return how long to wait for a data set's source and target."""
-        return _AGAIN_SECONDS if self._places & _places_of(spec) else LOOK_SECONDS
+        again = self._places and self._places & _places_of(spec)
+        return _AGAIN_SECONDS if again else LOOK_SECONDS
 
     def add(self, spec: DatasetSpec) -> None:
         """Note that a data set's source or target did not answer."""
@@ -68,15 +70,30 @@ def _places_of(spec: DatasetSpec) -> set[str]:
     """Return a data set's source, and the mounts it is on, or its target, that may not answer."""
     mounts = read_mounts()
     found = {spec.source}
-    for path in (spec.source, spec.parent):
-        mount = mount_containing(led_to(path), mounts)
+    for path in _led_to(spec.source, spec.parent):
+        mount = mount_containing(path, mounts)
         if mount is not None and may_hang(mount):
-            found.add(mount.target)
+            found.add(_answered_as_one(path, mount))
     return found
+
+
+def _answered_as_one(path: str, mount: Mount) -> str:
+    """Return the part of a mount with ``path`` for which one server answers.
+
+    Of an automount of many, as of homes, each folder that is not mounted yet has its own.
+    """
+    if mount.fstype != "autofs" or mount.option("indirect") is None:
+        return mount.target
+    name = path.removeprefix(mount.target).lstrip("/").partition("/")[0]
+    return os.path.join(mount.target, name)
 
 
 def led_to(path: str) -> str:
     """Return where symlinks lead, as far as that can be found out without asking a server."""
+    return _led_to(path)[0]
+
+
+def _led_to(*paths: str) -> list[str]:
     mounts = read_mounts()
 
     def followed(there: str) -> str | None:
@@ -84,7 +101,14 @@ def led_to(path: str) -> str:
         far = mount is not None and mount.target != "/" and may_hang(mount)
         return None if far else link_at(there)
 
-    return walk(path, followed)
+    def ask() -> list[str]:
+        return [walk(path, followed) for path in paths]
+
+    try:  # a disk that hangs is not told from one that does not, so a child looks
+        answer: list[str] = ask_in_child(ask, patience_seconds=_AGAIN_SECONDS)
+    except (NoAnswerInTime, QuestionFailed, NoProcess):
+        return list(paths)
+    return answer
 
 
 def real_paths(spec: DatasetSpec, patience_seconds: float | None = None) -> tuple[str, str]:

@@ -116,7 +116,7 @@ def _touch(path: str) -> None:
                 os.stat(path)
                 break
             except FileNotFoundError:  # that may come from a cache as well
-                path = os.path.dirname(path)
+                path = os.path.dirname(path) or os.curdir
         os.statvfs(path)  # something a network file system does not answer from its cache
         os.scandir(path).close()
 

@@ -14,6 +14,7 @@ from hostprep.host.mounts import Mount
 from hostprep.staging.ending import failure_on_record, keep_shortfall
 from hostprep.staging.execute import copy_all, settle, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
+from hostprep.staging.forbidding import ownership_refusal
 from hostprep.staging.keeping import keep_failed
 from hostprep.staging.model import StageResult, Verify
 from hostprep.staging.naming import check_kept_names
@@ -103,7 +104,9 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
             stack.callback(os.close, published_fd)
         elif plan.published:
             raise gone(request)
-        if refusal := exchanged_refusal(plan.previous, published_fd):  # since the plan was made
+        # Since the plan was made somebody may have put it there, or in the copies' place.
+        taken = None if plan.published else ownership_refusal(request, plan.previous, published_fd)
+        if refusal := taken or exchanged_refusal(plan.previous, published_fd):
             raise refusal
         mount = mount_below(request.parent)
         private, spelling = begin(plan, parent_fd, mount, first=published_fd is None)

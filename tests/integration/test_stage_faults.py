@@ -22,6 +22,7 @@ from hostprep.staging.inspection import inspect_target
 from hostprep.staging.model import StageRequest, StageResult
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
+from hostprep.staging.preparing import open_target
 from hostprep.staging.publishing.publish import publish_new
 from hostprep.staging.reasons import GONE
 from hostprep.staging.record.records import load_record
@@ -1064,6 +1065,25 @@ def test_ctrl_c_says_how_to_go_on_and_never_to_remove_what_is_published(
     hostprep("stage", source, "--to", target)
     rewrite(source / "hard", b"new")
     assert "goes on" in hint() and "unstage" not in hint()
+
+
+def test_who_takes_the_name_before_the_first_copy_keeps_it(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run went on as if it were its own, and published into it what had no place there yet."""
+    theirs = target / "data"
+
+    def late(*args: Any) -> int:
+        descriptor = open_target(*args)
+        theirs.mkdir()
+        os.chown(theirs, 65534, 65534)
+        return descriptor
+
+    monkeypatch.setattr("hostprep.staging.stage.open_target", late)
+    told = hostprep("stage", source, "--to", target, expect=5)["error"]
+    assert "exists and was not staged by hostprep" in told["message"]
+    assert os.listdir(theirs) == [] and theirs.stat().st_uid == 65534
+    assert os.listdir(target) == ["data"] and hostprep("status")["datasets"] == []
 
 
 @pytest.mark.parametrize("taken_by", ["directory", "file"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,16 @@ import pytest
 
 from hostprep.converging import looking, sources
 from hostprep.converging.looking import Looker
-from hostprep.converging.sources import Patient, kept_target, real_paths
+from hostprep.converging.sources import (
+    LOOK_SECONDS,
+    Patient,
+    SilentOnes,
+    kept_target,
+    real_paths,
+)
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import NoAnswer
+from hostprep.host.mounts import parse_mountinfo
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.observer import Silent
 from tests.kit.stagecraft import hostprep, make_source
@@ -123,3 +131,36 @@ def test_what_is_not_as_it_was_staged_is_no_copy_to_keep_to(
     assert kept_target(other, str(source)) is None
     spoil(next(path for path in (tmp_path / "to/data").rglob("*.bin") if path.stat().st_size > 1))
     assert kept_target(spec, str(source)) is None
+
+
+_INDIRECT = b"67 1 0:44 / /n/auto rw - autofs /etc/auto.n rw,fd=5,pgrp=9,timeout=300,indirect\n"
+_DIRECT = b"67 1 0:44 / /n/auto rw - autofs systemd-1 rw,fd=57,timeout=30,direct\n"
+
+
+@pytest.mark.parametrize(("mounted", "seconds"), [(_INDIRECT, LOOK_SECONDS), (_DIRECT, 1.0)])
+def test_another_server_of_the_same_automounter_is_given_all_the_time(
+    mounted: bytes, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it does not have mounted yet takes a while, and is not what did not answer."""
+    monkeypatch.setattr(sources, "read_mounts", lambda: parse_mountinfo(mounted))
+    silent = SilentOnes()
+    silent.add(DatasetSpec("a", "/n/auto/dead/a", to="/fast"))
+    assert silent.patience_for(DatasetSpec("b", "/n/auto/alive/b", to="/fast")) == seconds
+    assert silent.patience_for(DatasetSpec("c", "/n/auto/dead/c", to="/fast")) == 1.0
+
+
+def test_where_links_lead_on_a_disk_that_hangs_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = os.getpid()
+
+    def hangs(path: str) -> None:
+        assert os.getpid() != ours, "the run itself hangs"
+        time.sleep(60)
+
+    monkeypatch.setattr(sources, "link_at", hangs)
+    monkeypatch.setattr(sources, "_AGAIN_SECONDS", 0.1)
+    silent, spec = SilentOnes(), DatasetSpec("a", "/srv/a", to="/fast")
+    assert silent.patience_for(spec) == LOOK_SECONDS
+    silent.add(spec)
+    assert silent.patience_for(spec) == 0.1

@@ -53,6 +53,21 @@ def test_of_what_is_not_there_the_folder_is_asked_which_no_cache_answers_for(
     assert answering.silent_ones([path], 0.2) == {path}
 
 
+@pytest.mark.parametrize("path", ["not/there", "not-there", "not-there/", ""])
+def test_so_is_the_current_folder_of_a_name_that_is_not_there(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hostprep stage SOURCE --to new` was waited for without end."""
+    asked: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    looked, real = iter(range(5)), os.stat
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", asked.append)
+        patched.setattr(os, "stat", lambda path: (next(looked), real(path)))
+        answering._touch(path)
+    assert asked == ["."]
+
+
 def test_work_that_comes_to_a_halt_is_told_of_until_it_goes_on() -> None:
     told: list[str] = []
     standstill = Standstill("/srv/data", told.append)
