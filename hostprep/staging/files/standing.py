@@ -90,7 +90,7 @@ def lines_without(directory: str, lines: Iterable[bytes], changed: Set[str]) -> 
     """Return a directory's lines with records of files and symlinks alone, but for ``changed``."""
     left = []
     for line in lines:
-        items = json.loads(line)[1]
+        items = parse_kept(line)[1]
         kept = [item for item in items if item[1] != "d" and item[0] not in changed]
         if len(kept) == len(items):
             left.append(line)
@@ -104,7 +104,7 @@ def _records_of(names: Set[str], lines: Iterable[bytes]) -> list[Any] | None:
     items: list[Any] = []
     with suppress(TypeError):
         for line in lines:
-            items += [item for item in json.loads(line)[1] if item[0] in names]
+            items += [item for item in parse_kept(line)[1] if item[0] in names]
         check_kinds([Recorded(*item) for item in items])
         if len({item[0] for item in items}) == len(items):
             return items
