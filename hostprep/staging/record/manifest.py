@@ -228,7 +228,7 @@ def _known(read: Iterable[tuple[bool, Recorded]]) -> Known:
 def check_kinds(records: list[Recorded]) -> None:
     """Raise ``TypeError`` if a field is of the wrong type, as damage can leave it in valid JSON.
 
-    ``ValueError`` for text that the system takes in no path. Checking by columns takes a tenth of
+    ``ValueError`` for text that the system takes in no path. By columns, which takes less than half
     the time of decoding.
     """
     if not records:
