@@ -31,9 +31,9 @@ def open_held(parent_fd: int, target: str) -> int | None:
         try:
             still = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
         except FileNotFoundError:
-            raise _locked(target, "was") from None  # it has published, and removed the directory
+            raise locked(target, "was") from None  # it has published, and removed the directory
         if not os.path.samestat(still, os.fstat(descriptor)):
-            raise _locked(target, "was")
+            raise locked(target, "was")
     return descriptor
 
 
@@ -52,7 +52,7 @@ def hold(descriptor: int, target: str) -> None:
             if error.errno != errno.EWOULDBLOCK:
                 return  # this file system has no locks on directories
         if time.monotonic() >= deadline:
-            raise _locked(target, "is")
+            raise locked(target, "is")
         time.sleep(_POLL_SECONDS)
 
 
@@ -62,7 +62,8 @@ def let_go(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _locked(target: str, tense: str) -> Locked:
+def locked(target: str, tense: str) -> Locked:
+    """Return the error if another run "is", or "was", at work there."""
     return Locked(
         f"another hostprep, with records and locks of its own as in another container, {tense} at"
         f" work on {target}; nothing was changed.",
