@@ -28,7 +28,7 @@ def open_held(parent_fd: int, target: str) -> int | None:
     with closed_on_error(descriptor):
         hold(descriptor, target)
         if _was_removed(parent_fd, private_name(os.path.basename(target)), descriptor):
-            raise _locked(target, "was")
+            raise locked(target, "was")
     return descriptor
 
 
@@ -57,7 +57,7 @@ def hold(descriptor: int, target: str) -> None:
             if error.errno != errno.EWOULDBLOCK:
                 return  # this file system has no locks on directories
         if time.monotonic() >= deadline:
-            raise _locked(target, "is")
+            raise locked(target, "is")
         time.sleep(_POLL_SECONDS)
 
 
@@ -67,7 +67,8 @@ def let_go(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _locked(target: str, tense: str) -> Locked:
+def locked(target: str, tense: str) -> Locked:
+    """Return the error if another run "is", or "was", at work there."""
     return Locked(
         f"another hostprep, with records and locks of its own as in another container, {tense} at"
         f" work on {target}; nothing was changed.",

@@ -22,7 +22,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.model import Entry
 from hostprep.staging.record.manifest import FORMAT
-from hostprep.staging.target.held import hold, let_go, open_held
+from hostprep.staging.target.held import hold, let_go, locked, open_held
 from hostprep.staging.target.owned import (
     INFO,
     OTHERS_WRITE,
@@ -169,7 +169,10 @@ def prepare(
 def _make(parent_fd: int, purpose: dict[str, str]) -> int:
     """Create the private directory and return its descriptor."""
     name = private_name(os.path.basename(purpose["target"]))
-    os.mkdir(name, 0o700, dir_fd=parent_fd)
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent_fd)
+    except FileExistsError:  # there was none a moment ago
+        raise locked(purpose["target"], "is") from None
     try:
         descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except PermissionError:

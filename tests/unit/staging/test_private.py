@@ -12,6 +12,7 @@ import pytest
 
 from hostprep.errors import Refused
 from hostprep.staging.target import held
+from hostprep.staging.target import private as private_module
 from hostprep.staging.target.owned import not_private
 from hostprep.staging.target.private import (
     footprint,
@@ -75,6 +76,21 @@ def test_while_it_is_open_nobody_else_works_in_it(
     private.close()
     prepare(parent_fd, purpose).close()
     os.close(stuck)
+
+
+def test_of_two_that_begin_at_once_one_makes_it(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purpose = {"target": str(tmp_path / "data"), "verify": "readback"}
+    prepare(parent_fd, purpose).close()
+    monkeypatch.setattr(private_module, "open_held", lambda *_: None)
+    for work in (
+        lambda: prepare(parent_fd, purpose),
+        lambda: open_or_make(parent_fd, str(tmp_path / "data")),
+    ):
+        with pytest.raises(Locked, match="is at work on"):
+            work()
+    assert (tmp_path / ".hostprep-data/tree").is_dir()
 
 
 def test_what_was_removed_meanwhile_is_not_worked_in(
