@@ -125,8 +125,8 @@ def _has_gpu(run: Run) -> bool:
     built for the CPU, or without torch: then it is the host's GPUs that count.
     """
     subject = run.measurer.subject
-    if subject is not None and (subject.cuda or run.listing is None):
-        return subject.cuda
+    if subject is not None and subject.cuda:
+        return True
     return run.listing is not None and run.measurer.host.gpus > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from hostprep.readiness.checks._volumes import JudgedVolume, judged_volumes, nothing_to_judge
@@ -25,6 +26,7 @@ def _judge_one(live: LiveVolume) -> Finding:
     by_bytes = live.used_bytes / live.size_bytes if live.size_bytes else 0.0
     by_inodes = live.used_inodes / live.inodes if live.inodes else 0.0
     full = max(by_bytes, by_inodes)
+    percent = math.floor(full * 1000) / 10  # 98.97% is below 99%
     free = "what memory there is"  # HP002 reports a volume without a limit
     if live.size_bytes:
         free = format_bytes(live.size_bytes - live.used_bytes)
@@ -44,7 +46,7 @@ def _judge_one(live: LiveVolume) -> Finding:
         status,
         live.path,
         message,
-        Measured(f"{full:.0%} used", round(full * 100, 1), "percent", "lower"),
+        Measured(f"{percent:g}% used", percent, "percent", "lower"),
         f"below {_FULL:.0%} of its bytes and inodes",
         "hostprep: a staged volume may be nearly full, but not entirely",
         round(_FULL * 100, 1),
