@@ -19,9 +19,9 @@ class CpuFacts:
     ``online`` counts logical processors; ``affinity`` counts those that this process may run on,
     without those that the scheduler leaves alone (isolcpus=) if it may run on others too;
     ``physical_cores`` are the cores under these (None if the kernel does not say), and
-    ``threads_per_core`` is the most of them that share a core. ``quota`` is the tightest cgroup
-    quota. ``usable`` is the smaller of affinity and quota, and ``usable_from`` says in words which
-    it is.
+    ``threads_per_core`` is how many logical processors such a core has at most, usable or not.
+    ``quota`` is the tightest cgroup quota. ``usable`` is the smaller of affinity and quota, and
+    ``usable_from`` says in words which it is.
     """
 
     model: str | None
