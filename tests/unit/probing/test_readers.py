@@ -16,7 +16,7 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.probing import readers as module
-from hostprep.probing.pass_rates import Pass, Told, lasting, together
+from hostprep.probing.pass_rates import Cut, Pass, Told, lasting, together
 from hostprep.probing.readers import read_whole_files
 from hostprep.system import page_cache
 from hostprep.units import MIB
@@ -225,7 +225,7 @@ def told(ends: list[float], sizes: list[int] | None = None, **changed: Any) -> T
 
 def test_rates_add_up_as_long_as_all_readers_are_at_work() -> None:
     """The last one has the storage to itself, which is no rate of several."""
-    quick, slow = told([1, 2, 3, 3.5], first=3), told([2, 2.5, 6], cut=(6.5, 40, 0.4))
+    quick, slow = told([1, 2, 3, 3.5], first=3), told([2, 2.5, 6], cut=Cut(6.5, 40, 0.4))
     done = together([["a", "b", "c"], ["d", "e", "f"]], [quick, slow])
     assert done.names == ("a", "b", "c", "d", "e", "f")
     assert (list(done.seconds), list(done.sizes)) == ([1, 1, 1, 2, 0.5, 3.5], [100] * 6)
