@@ -16,8 +16,8 @@ is a fresh tmpfs. hostprep mounts its own volume, scans, plans, copies, hashes i
 compare runs on one machine within minutes; the seconds mean little elsewhere, and the ratios change
 with the processor too: each machine that was measured has its own tables. `reading alone` writes
 nothing and is not a peer: it shows what a cold source gives. Of the rows called "again", the second
-run of the same command is timed; the first has filled the target. There `cp -a --update` is no equal:
-it deletes nothing, and looks at times alone.
+run of the same command is timed; the first has filled the target. There `cp -a --update` is no
+equal: it deletes nothing, and looks at times alone.
 
 This page is written by the run: `make bench` (all of it, about an hour, as root), or
 `python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.
