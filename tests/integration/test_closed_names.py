@@ -69,7 +69,7 @@ def test_others_are_told_all_but_the_names(
     hostprep("stage", source, "--to", target)
     assert "patient-0815" in _seen(state, "env") and "pipe-of-4711" in _seen(state, "env")
     seen = _seen(state)
-    assert "xxh3sum:" in seen and "patient" not in seen and "4711" not in seen
+    assert "xxh3sum:" in seen and "patient" not in seen and "of-4711" not in seen
     found = _status(target, *NOBODY)
     assert (found["state"], found["freshness"]) == ("staged", "unknown")
     assert found["reason"].startswith("data has folders that not everybody may read")
@@ -165,14 +165,14 @@ def test_what_is_closed_is_open_to_its_owner(
     target.mkdir()
     spec = write_spec(safe_dir / "spec.yml", datasets=[{"source": source, "to": target}])
     apply(spec)
-    assert "patient" not in _seen(state) and "4711" not in _seen(state)
+    assert "patient" not in _seen(state) and "of-4711" not in _seen(state)
     owner = ("setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", "--")
     if "patient-0815" not in _seen(state, *owner):
         (manifest,) = state.glob("datasets/*/manifest.jsonl")
         with pytest.raises(OSError, match="not supported"):
             os.setxattr(manifest, ACCESS_ACL, access_acl(0o600, user=1234, permissions=0o4))
         pytest.skip("this file system has no ACLs")
-    assert "4711" in _seen(state, *owner)
+    assert "of-4711" in _seen(state, *owner)
     assert all(path.stat().st_uid == 0 for path in state.rglob("*"))
     looked = hostprep("stage", source, "--to", target, "--dry-run", prefix=owner)
     assert looked["would_change"] is False
@@ -275,10 +275,10 @@ def test_what_earlier_versions_left_open_is_closed_by_the_next_run(
     record.write_text(json.dumps(fields))
     skipped.unlink()
     (home / "manifest.jsonl").chmod(0o644)
-    assert "patient" in _seen(state) and "4711" in _seen(state)
+    assert "patient" in _seen(state) and "of-4711" in _seen(state)
     assert hostprep(*stage)["changed"] is False
-    assert "patient" not in _seen(state) and "4711" not in _seen(state)
-    assert "4711" in skipped.read_text()
+    assert "patient" not in _seen(state) and "of-4711" not in _seen(state)
+    assert "of-4711" in skipped.read_text()
 
 
 @pytest.mark.parametrize("way", ["mode", "acl"])
