@@ -31,7 +31,7 @@ from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.records import Record, load_record, staged_in
 from hostprep.staging.resuming import is_in_ram
 from hostprep.staging.source.opening import is_served, patience_for
-from hostprep.staging.source.reading import choose_reading
+from hostprep.staging.source.reading import choose_reading, within_memory
 from hostprep.staging.source.sampling import Sample, take_sample, take_sample_apart
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.source.submounts import missing_refusal, submounts
@@ -85,17 +85,20 @@ def decide(
     served = is_served(request.source, storage.storage_class)
     sample = _sample_of(request, source_fd, scan, files, storage.storage_class, observer, served)
     files.attribute_bytes = round(files.copied.files * sample.attribute_bytes)
+    available_bytes = read_headroom().cache_bytes
     reading = choose_reading(
         storage.storage_class,
         sample,
         cpus=cores(),
         files=files.copied.files,
         size_bytes=files.copied.bytes,
-        available_bytes=read_headroom().cache_bytes,
+        available_bytes=available_bytes,
         readers=request.readers,
         order=request.order,
         gentle=request.gentle,
     )
+    if request.readers is None:
+        reading = within_memory(reading, available_bytes)
     volume, space, memory = _room_of(request, files, parent_fd)
     if refusal is None:
         refusal = _refusal_of_target(request, files, previous, parent_fd, volume, space, memory)

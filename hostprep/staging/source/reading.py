@@ -109,42 +109,6 @@ def choose_reading(
     ``cpus`` is how many cores may be used, ``files`` and ``size_bytes`` how much is to be read,
     ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override the choice.
     """
-    reading = _choose(
-        storage_class, sample, cpus, files, size_bytes, available_bytes, readers, order, gentle
-    )
-    return reading if readers is not None else _within_memory(reading, available_bytes)
-
-
-def _within_memory(reading: Reading, available_bytes: int | None) -> Reading:
-    """Leave out readers for which a small container with many cores has no memory."""
-    if available_bytes is None:
-        return reading
-    room = int(available_bytes * _READERS_SHARE)
-    processes = max(1, min(reading.processes, room // _PROCESS_BYTES))
-    further = max(0, room // processes - _PROCESS_BYTES) // _THREAD_BYTES
-    threads = min(reading.threads, 1 + further)
-    if (processes, threads) == (reading.processes, reading.threads):
-        return reading
-    return replace(
-        reading,
-        processes=processes,
-        threads=threads,
-        may_grow=False,
-        reason=f"{reading.reason}; but memory for {processes * threads} only",
-    )
-
-
-def _choose(
-    storage_class: StorageClass,
-    sample: Sample,
-    cpus: int,
-    files: int,
-    size_bytes: int,
-    available_bytes: int | None,
-    readers: int | None,
-    order: str | None,
-    gentle: bool,
-) -> Reading:
     arm = _moves_an_arm(storage_class, sample)
     warm = sample.is_warm and not arm
     drop = (
@@ -183,6 +147,25 @@ def _choose(
             may_grow=storage_class in SERVED,
         )
     return _choose_cold(storage_class, sample, cpus, files, size_bytes, order, drop)
+
+
+def within_memory(reading: Reading, available_bytes: int | None) -> Reading:
+    """Leave out readers for which a small container with many cores has no memory."""
+    if available_bytes is None:
+        return reading
+    room = int(available_bytes * _READERS_SHARE)
+    processes = max(1, min(reading.processes, room // _PROCESS_BYTES))
+    further = max(0, room // processes - _PROCESS_BYTES) // _THREAD_BYTES
+    threads = min(reading.threads, 1 + further)
+    if (processes, threads) == (reading.processes, reading.threads):
+        return reading
+    return replace(
+        reading,
+        processes=processes,
+        threads=threads,
+        may_grow=False,
+        reason=f"{reading.reason}; but memory for {processes * threads} only",
+    )
 
 
 def _choose_cold(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hostprep.host.block import StorageClass
-from hostprep.staging.source.reading import Reading, choose_reading
+from hostprep.staging.source.reading import Reading, choose_reading, within_memory
 from hostprep.staging.source.sampling import Sample
 
 PROMPT = Sample(24, 0.0, 200e-6, open_seconds=15e-6)
@@ -28,7 +28,7 @@ def choose(
     order: str | None = None,
     gentle: bool = False,
 ) -> Reading:
-    return choose_reading(
+    reading = choose_reading(
         storage,
         sample,
         cpus=cpus,
@@ -39,6 +39,7 @@ def choose(
         order=order,
         gentle=gentle,
     )
+    return reading if readers is not None else within_memory(reading, available_bytes)
 
 
 @pytest.mark.parametrize("storage", list(StorageClass))
