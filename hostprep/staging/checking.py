@@ -18,7 +18,8 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.reasons import READ_BACK, Differing, Skipped
 from hostprep.staging.record import digest
-from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
+from hostprep.staging.record.lines import decode_line, encode_line
+from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import entry_of

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from hostprep.errors import HostprepError, Refused
-from hostprep.staging.record.manifest import ManifestIndex, decode_line
+from hostprep.staging.record.lines import decode_line
+from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.target.spelling import Spelling, altered, fall_together, scratch, spelling_in

@@ -17,7 +17,7 @@ from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.reasons import Skipped
-from hostprep.staging.record.manifest import decode_line
+from hostprep.staging.record.lines import decode_line
 from hostprep.staging.record.records import Record, folder, folder_of, save_record
 from hostprep.staging.resuming import begins_anew
 from hostprep.staging.target.place import place_on_disk

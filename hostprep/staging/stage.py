@@ -42,11 +42,11 @@ from hostprep.staging.publishing.structure import (
     make_links,
 )
 from hostprep.staging.record import digest
+from hostprep.staging.record.lines import records_in
 from hostprep.staging.record.manifest import (
     ManifestIndex,
     extend_manifest,
     manifest_path,
-    records_in,
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record

@@ -21,7 +21,8 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.standing import Lookers
 from hostprep.staging.plans.update import plan_update
 from hostprep.staging.processes.channel import Child
-from hostprep.staging.record.manifest import ManifestIndex, decode_line
+from hostprep.staging.record.lines import decode_line
+from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.record.records import load_record, manifest_of
 from hostprep.staging.source.opening import open_source
 from tests.kit.appended import appended_by_all

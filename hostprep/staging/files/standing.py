@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from hostprep.staging.kept_times import is_kept_time
 from hostprep.staging.model import Recorded
 from hostprep.staging.record import digest
-from hostprep.staging.record.manifest import check_kinds, encode_record, join_line
+from hostprep.staging.record.lines import Picked, check_kinds
 from hostprep.staging.tree import Plain, entry_of
 from hostprep.system.kept import parse_kept
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, rewind
@@ -65,49 +65,63 @@ def stands(
     there = _in_target(directory, recorded.known, part, target, changed)
     if there is None:
         return None
+    apart = _apart(directory, lines, changed, recorded)
+    if apart is None:
+        return None
     differing = None
     if changed:
-        recorded = _recorded_soundly(directory, lines, part, verified=verified, without=changed)
-        items = _records_of(changed, lines)
-        if recorded is None or items is None:
-            return None
+        recorded = recorded.without(apart.items, digest.terms_below(directory))
         sources = chain(singles, chain.from_iterable(map(marshal.loads, packed)))
-        differing = [entry for entry in sources if entry[0] in changed], items, there.changed
+        differing = [entry for entry in sources if entry[0] in changed], apart.items, there.changed
     return (
-        len(recorded.known),
+        recorded.files,
         recorded.size_bytes,
-        recorded.hashed,
-        recorded.unverified,
+        digest.packed(recorded.total),
+        recorded.unhashed > 0,
         there.subdirectories,
         recorded.folders,
         there.own,
-        recorded.mixed,
+        apart.mixed,
         differing,
     )
 
 
-def lines_without(directory: str, lines: Iterable[bytes], changed: Set[str]) -> list[bytes]:
-    """Return a directory's lines with records of files and symlinks alone, but for ``changed``."""
-    left = []
-    for line in lines:
-        items = parse_kept(line)[1]
-        kept = [item for item in items if item[1] != "d" and item[0] not in changed]
-        if len(kept) == len(items):
-            left.append(line)
-        elif kept:
-            left.append(join_line(directory, [encode_record(*item) for item in kept]))
-    return left
+def lines_without(directory: str, lines: Iterable[bytes], names: Set[str]) -> list[bytes]:
+    """Return a directory's lines without the records of ``names``."""
+    picked = Picked(directory, names)
+    return [left for line in lines if (left := picked.split(line)[1])]
 
 
-def _records_of(names: Set[str], lines: Iterable[bytes]) -> list[Any] | None:
-    """Return the records of these names; None if one is damaged, or a name has several."""
-    items: list[Any] = []
-    with suppress(TypeError):
-        for line in lines:
-            items += [item for item in parse_kept(line)[1] if item[0] in names]
-        check_kinds([Recorded(*item) for item in items])
-        if len({item[0] for item in items}) == len(items):
-            return items
+class _Apart(NamedTuple):
+    """What the lines have besides unchanged files: records of ``changed``, and see ``stands``."""
+
+    items: list[Any]
+    mixed: list[tuple[int, bytes]]
+
+
+def _apart(
+    directory: str, lines: Iterable[bytes], changed: Set[str], recorded: _Recorded
+) -> _Apart | None:
+    """Take the records of what has changed, and of directories, out of the lines.
+
+    None if one is damaged, or a name has several.
+    """
+    folders = {item[0] for item in recorded.folders}
+    if not (changed or folders):
+        return _Apart([], [])
+    picked = Picked(directory, folders | changed)
+    apart = _Apart([], [])
+    with suppress(ValueError, LookupError, TypeError):
+        for place, line in enumerate(lines):
+            if not changed and place not in recorded.mixed:
+                continue
+            items, left = picked.split(line)
+            apart.items.extend([item for item in items if item[0] in changed])
+            if left is not line:
+                apart.mixed.append((place, left))
+        check_kinds([Recorded(*item) for item in apart.items])
+        if len({item[0] for item in apart.items}) == len(apart.items):
+            return apart
     return None
 
 
@@ -116,62 +130,62 @@ def _most_changed(known: int) -> int:
 
 
 class _Recorded(NamedTuple):
-    """What the manifest has of a directory; ``known`` are its files and symlinks, by name."""
+    """What the manifest has of a part of a directory.
+
+    ``known`` are its files and symlinks, by name, which are so many ``files``; ``total`` is the sum
+    of their digest terms, without those of ``unhashed``. ``folders`` are the records of directories
+    and ``mixed`` the numbers of the lines that have them; only the first part has these.
+    """
 
     known: dict[str, _Wanted]
+    files: int
     size_bytes: int
-    hashed: bytes
-    unverified: bool
+    total: int
+    unhashed: int
     folders: list[Any]
-    mixed: list[tuple[int, bytes]]
+    mixed: set[int]
+
+    def without(self, items: Iterable[Any], term_of: Callable[[str, str, str], int]) -> _Recorded:
+        """Return this without the records ``items``, except for what is ``known``."""
+        files, size_bytes, total, unhashed = self[1:5]
+        for name, kind, size, _, _, _, _, content, *_ in items:
+            if kind == "d":
+                continue
+            files -= 1
+            size_bytes -= size
+            if content is None:
+                unhashed -= 1
+            else:
+                total -= term_of(kind, name, content)
+        return self._replace(files=files, size_bytes=size_bytes, total=total, unhashed=unhashed)
 
 
 def _recorded_soundly(
-    directory: str,
-    lines: Iterable[bytes],
-    part: tuple[int, int],
-    *,
-    verified: bool,
-    without: Set[str] = frozenset(),
+    directory: str, lines: Iterable[bytes], part: tuple[int, int], *, verified: bool
 ) -> _Recorded | None:
     """Return what ``_recorded`` does, and None for a damaged line, too."""
     with suppress(ValueError, LookupError, TypeError):
-        return _recorded(directory, lines, part, verified=verified, without=without)
+        return _recorded(directory, lines, part, verified=verified)
     return None
 
 
 def _recorded(
-    directory: str,
-    lines: Iterable[bytes],
-    part: tuple[int, int],
-    *,
-    verified: bool,
-    without: Set[str],
+    directory: str, lines: Iterable[bytes], part: tuple[int, int], *, verified: bool
 ) -> _Recorded | None:
-    """Return what ``lines`` say of a part of a directory, apart from the names ``without``.
-
-    None if ``stands`` cannot judge it.
-    """
+    """Return what ``lines`` say of a part of a directory; None if ``stands`` cannot judge it."""
     known: dict[str, _Wanted] = {}
     attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few, stored once
     folders = []
-    mixed = []
-    count = size_bytes = total = 0
-    unverified = False
+    mixed = set()
+    count = size_bytes = total = unhashed = 0
     number, parts = part
     term_of = digest.terms_below(directory)
     for place, line in enumerate(lines):
         items = parse_kept(line)[1]
         files = [item for item in items if item[1] != "d"]
-        others = len(files) < len(items)
-        if others and not number:  # only the first part reports directories
+        if len(files) < len(items):
             folders += [item for item in items if item[1] == "d"]
-        if without:
-            before, files = len(files), [item for item in files if item[0] not in without]
-            others = others or len(files) < before
-        if others and not number:
-            left = join_line(directory, [encode_record(*item) for item in files])
-            mixed.append((place, left if files else b""))
+            mixed.add(place)
         for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
             # All processes that look at parts were forked from one, so they hash names alike.
             if parts > 1 and hash(name) % parts != number:
@@ -183,14 +197,16 @@ def _recorded(
             elif verified:
                 return None
             else:
-                unverified = True
+                unhashed += 1
             found = _BITS[kind] | mode, uid, gid
             known[name] = attributes.setdefault(found, found), size, mtime_ns
             size_bytes += size
             count += 1
-    if len(known) != count:
+    if len(known) != count or any(item[0] in known for item in folders):
         return None  # recorded more than once: an update was cut short, or ended
-    return _Recorded(known, size_bytes, digest.packed(total), unverified, folders, mixed)
+    if number:
+        folders, mixed = [], set()
+    return _Recorded(known, count, size_bytes, total, unhashed, folders, mixed)
 
 
 def _not_as_in_source(

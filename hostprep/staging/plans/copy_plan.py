@@ -13,7 +13,7 @@ from hostprep.staging.model import RANGE_BYTES, Entry, Inode, Recorded, Totals, 
 from hostprep.staging.plans.standing import Standing
 from hostprep.staging.reasons import Differing, Skipped
 from hostprep.staging.record import digest
-from hostprep.staging.record.manifest import decode_line, encode_line
+from hostprep.staging.record.lines import decode_line, encode_line
 from hostprep.staging.source.scan import Scan
 from hostprep.system.trees import join
 from hostprep.units import PAGE_BYTES

@@ -223,8 +223,8 @@ def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Stan
     differing = _differing([each[8] for each in (first, *others) if each[8] is not None])
     if others and any(differing):  # no part has seen what the lines have of the others
         sides = (differing.source, differing.recorded, differing.published)
-        changed = {each[0] for each in chain.from_iterable(sides)}
-        lines = tuple(lines_without(directory, lines, frozenset(map(str, changed))))
+        apart = {each[0] for each in chain(folders, *sides)}
+        lines = tuple(lines_without(directory, lines, apart))
     else:
         lines = _replaced(lines, mixed)
     return Standing(

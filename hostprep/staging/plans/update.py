@@ -30,7 +30,8 @@ from hostprep.staging.plans.sides import Part, Sides, in_order
 from hostprep.staging.plans.standing import Looked, Lookers, as_standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.reasons import PLACE_TAKEN, Skipped
-from hostprep.staging.record.manifest import ManifestIndex, encode_line
+from hostprep.staging.record.lines import encode_line
+from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.target.place import keeps_numbers
 from hostprep.staging.tree import staged_mode

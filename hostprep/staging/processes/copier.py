@@ -26,7 +26,7 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.reasons import GONE
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import Journal
-from hostprep.staging.record.manifest import encode_record
+from hostprep.staging.record.lines import encode_record
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import DirCache, join
 

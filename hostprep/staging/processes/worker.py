@@ -25,7 +25,7 @@ from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import Journal, record
-from hostprep.staging.record.manifest import encode_record
+from hostprep.staging.record.lines import encode_record
 from hostprep.staging.tree import Plain, entry_of
 from hostprep.system.trees import DirCache, join
 

@@ -14,7 +14,8 @@ from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.observer import Count, Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.known import Known
-from hostprep.staging.record.manifest import ManifestIndex, decode_line
+from hostprep.staging.record.lines import decode_line
+from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.resuming import run_again
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling

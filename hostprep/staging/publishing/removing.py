@@ -12,12 +12,8 @@ from hostprep.errors import Refused
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.observer import Count, Observer
 from hostprep.staging.record.damage import damage
-from hostprep.staging.record.manifest import (
-    ManifestIndex,
-    encode_line,
-    manifest_path,
-    write_manifest,
-)
+from hostprep.staging.record.lines import encode_line
+from hostprep.staging.record.manifest import ManifestIndex, manifest_path, write_manifest
 from hostprep.staging.record.records import Record, folder
 from hostprep.staging.target.owned import GONE, private_name
 from hostprep.staging.target.strangers import exchanged_refusal

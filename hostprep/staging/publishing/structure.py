@@ -24,7 +24,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.reasons import ITS_HARD_LINK, TARGET_CANNOT, Skipped
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import record
-from hostprep.staging.record.manifest import encode_line, encode_record, join_line
+from hostprep.staging.record.lines import encode_line, encode_record, join_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.system.acls import ACCESS_ACL, narrowed

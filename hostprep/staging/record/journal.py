@@ -7,7 +7,7 @@ import stat
 import threading
 
 from hostprep.staging.model import Entry, Recorded
-from hostprep.staging.record.manifest import join_line
+from hostprep.staging.record.lines import join_line
 
 
 class Journal:

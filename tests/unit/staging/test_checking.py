@@ -17,7 +17,8 @@ from hostprep.staging.model import Recorded
 from hostprep.staging.observer import Silent
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.reasons import OTHER_CONTENT
-from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
+from hostprep.staging.record.lines import decode_line, encode_line
+from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.target.private import prepare
 from hostprep.staging.tasks import Copied
 

@@ -23,9 +23,9 @@ from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.plans.sides import in_order
 from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.removing import _looked_at
+from hostprep.staging.record.lines import encode_line
 from hostprep.staging.record.manifest import (
     ManifestIndex,
-    encode_line,
     extend_manifest,
     manifest_path,
     write_manifest,

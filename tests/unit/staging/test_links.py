@@ -16,7 +16,7 @@ from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink, group_links
 from hostprep.staging.plans.links import Links
 from hostprep.staging.publishing.structure import make_links
-from hostprep.staging.record.manifest import decode_line
+from hostprep.staging.record.lines import decode_line
 from hostprep.staging.tasks import Copied
 
 LINKS = [("c", "x"), ("a/b", "z"), ("c", "y"), ("", "w")]

@@ -17,11 +17,9 @@ from hostprep.staging.reasons import Skipped
 from hostprep.staging.record import manifest
 from hostprep.staging.record.damage import has_lost
 from hostprep.staging.record.journal import Journal, record
+from hostprep.staging.record.lines import decode_line, encode_line, encode_record
 from hostprep.staging.record.manifest import (
     ManifestIndex,
-    decode_line,
-    encode_line,
-    encode_record,
     extend_manifest,
     manifest_path,
     write_manifest,

@@ -24,7 +24,8 @@ from hostprep.staging.publishing.publish import (
     publish_update,
 )
 from hostprep.staging.publishing.published import has_names, open_published
-from hostprep.staging.record.manifest import ManifestIndex, encode_line
+from hostprep.staging.record.lines import encode_line
+from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.target.owned import open_own
 from hostprep.staging.target.private import PrivateDir, prepare
 from hostprep.staging.target.spelling import Spelling

@@ -21,9 +21,9 @@ from hostprep.errors import HostprepError
 from hostprep.staging.publishing.listable import who_may_list
 from hostprep.staging.reasons import GONE, LET_CHOWN, NO_CHOWN, TARGET_CANNOT, Skipped
 from hostprep.staging.record import records
+from hostprep.staging.record.lines import encode_line
 from hostprep.staging.record.manifest import (
     ManifestIndex,
-    encode_line,
     extend_manifest,
     manifest_path,
     write_manifest,

@@ -15,7 +15,8 @@ from hostprep.staging import observer
 from hostprep.staging import unstage as unstaging
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing import removing
-from hostprep.staging.record.manifest import decode_line, manifest_path
+from hostprep.staging.record.lines import decode_line
+from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.target.owned import private_name
 from hostprep.staging.unstage import unstage

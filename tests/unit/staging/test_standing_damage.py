@@ -11,7 +11,7 @@ import pytest
 
 from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Recorded
-from hostprep.staging.record.manifest import encode_line
+from hostprep.staging.record.lines import encode_line
 from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache
 

@@ -21,7 +21,7 @@ from hostprep.staging.publishing.structure import (
 )
 from hostprep.staging.reasons import GONE, TARGET_CANNOT, Skipped
 from hostprep.staging.record import digest
-from hostprep.staging.record.manifest import decode_line
+from hostprep.staging.record.lines import decode_line
 from hostprep.staging.target.private import PrivateDir, prepare
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import entry_of

@@ -17,7 +17,8 @@ from hostprep.staging.observer import Silent
 from hostprep.staging.plans import update
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.update import plan_update
-from hostprep.staging.record.manifest import ManifestIndex, encode_line, manifest_path
+from hostprep.staging.record.lines import encode_line
+from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import folder
 from hostprep.staging.source.scan import scan_tree
 from hostprep.system.trees import DIRECTORY_FLAGS
