@@ -57,6 +57,9 @@ class Differing(NamedTuple):
     published: Sequence[Entry] = ()
 
 
+_NOTHING = Differing()
+
+
 class Standing(NamedTuple):
     """A directory in which nothing has changed, in source or target, except what is ``differing``.
 
@@ -74,7 +77,7 @@ class Standing(NamedTuple):
     subdirectories: Sequence[str]
     directories: tuple[Recorded, ...]
     own: Entry
-    differing: Differing = Differing()
+    differing: Differing = _NOTHING
 
 
 def find_standing(
@@ -222,8 +225,7 @@ def as_standing(directory: str, looked: Looked, manifest: ManifestIndex) -> Stan
     lines = tuple(manifest.lines(directory)) if looked.lines is None else looked.lines
     differing = _differing([each[8] for each in (first, *others) if each[8] is not None])
     if others and any(differing):  # no part has seen what the lines have of the others
-        sides = (differing.source, differing.recorded, differing.published)
-        apart = {each[0] for each in chain(folders, *sides)}
+        apart = {each[0] for each in chain(folders, *differing)}
         lines = tuple(lines_without(directory, lines, apart))
     else:
         lines = _replaced(lines, mixed)
@@ -250,6 +252,8 @@ def _replaced(lines: tuple[bytes, ...], others: list[tuple[int, bytes]]) -> tupl
 
 
 def _differing(parts: Sequence[tuple[Any, ...]]) -> Differing:
+    if not parts:
+        return _NOTHING
     source, recorded, published = (
         [item for part in parts for item in part[side]] for side in range(3)
     )
