@@ -1,4 +1,4 @@
-"""Command lines that several remedies share, for volumes and data sets."""
+"""Command lines that several remedies share: for memory, volumes and data sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from hostprep.host.memory import COMMIT_LIMIT, Headroom
 from hostprep.readiness.context import Context
+from hostprep.readiness.model import Remedy
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec, Spec, VolumeSpec
 from hostprep.staging.record.records import Record
@@ -18,6 +20,23 @@ from hostprep.volumes.settings import DEFAULT_MODE
 
 WHO_COMPUTES = "ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head"
 WHO_TAKES_MEMORY = "ps -eo pid,user,rss,args --sort=-rss | head"
+
+
+def making_room(room: Headroom, promised: int = 0) -> Remedy:
+    """Return the remedy if too little memory is left of ``room``, or ``promised`` to volumes."""
+    commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
+    hint = "end what takes it"
+    if promised:
+        commands = ("hostprep status", *commands)
+        hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
+    if "cgroup" in room.available_from:
+        hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=,"
+        hint += " Slurm's --mem, limits.memory of a pod)"
+    elif room.available_from == COMMIT_LIMIT:
+        hint += "; or raise the limit (sysctl vm.overcommit_ratio, or more swap)"
+    elif "node" in room.available_from:
+        hint += "; or give the process the other nodes too (numactl --membind, cpuset.mems)"
+    return Remedy(commands, hint)
 
 
 def mount_line(volume: VolumeSpec) -> str:

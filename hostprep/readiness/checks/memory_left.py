@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.host.memory import COMMIT_LIMIT, Headroom
-from hostprep.readiness.checks._commands import WHO_TAKES_MEMORY
+from hostprep.readiness.checks._commands import making_room
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes
@@ -57,7 +57,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if room.available_from == COMMIT_LIMIT:
             over = "the kernel will then give programs no more memory"
         message += f": {over if left < 0 else 'little is left for a training run'}"
-        remedy = _making_room(room, promised)
+        remedy = making_room(room, promised)
     elif unlimited:
         status = Status.WARN
         remedy = Remedy(
@@ -75,23 +75,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
         least,
         remedy,
     )
-
-
-def _making_room(room: Headroom, promised: int) -> Remedy:
-    """Return the remedy if too little memory is left of ``room``."""
-    commands: tuple[str, ...] = (WHO_TAKES_MEMORY,)
-    hint = "end what takes it"
-    if promised:
-        commands = ("hostprep status", *commands)
-        hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
-    if "cgroup" in room.available_from:
-        hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=,"
-        hint += " Slurm's --mem, limits.memory of a pod)"
-    elif room.available_from == COMMIT_LIMIT:
-        hint += "; or raise the limit (sysctl vm.overcommit_ratio, or more swap)"
-    elif "node" in room.available_from:
-        hint += "; or give the process the other nodes too (numactl --membind, cpuset.mems)"
-    return Remedy(commands, hint)
 
 
 def _tighter(facts: Facts) -> tuple[Headroom, int]:

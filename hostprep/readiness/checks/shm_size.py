@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.host.memory import Headroom
 from hostprep.host.mounts import Mount, mount_at, mount_over
+from hostprep.readiness.checks._commands import making_room
 from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -28,7 +30,8 @@ class Facts:
 
     ``wanted_bytes`` is what the last recommended loader needs, None without one. ``over`` is a
     later mount over /dev that hides the mount on /dev/shm. ``closed`` is the line that makes the
-    mount writable for this user, None if it already is.
+    mount writable for this user, None if it already is. What is on the mount counts as memory, of
+    which ``headroom`` is left.
     """
 
     mounted: bool
@@ -36,6 +39,7 @@ class Facts:
     wanted_bytes: int | None
     over: Mount | None
     closed: str | None = None
+    headroom: Headroom | None = None
 
 
 def look(context: Context) -> Facts:
@@ -47,7 +51,8 @@ def look(context: Context) -> Facts:
     # Sandboxes (bubblewrap, Flatpak) make it a folder in their /dev, which serves as well.
     usable = mounted or os.access(context.root / "dev/shm", os.W_OK | os.X_OK)
     space = context.statvfs(_PATH) if usable else None
-    return Facts(mounted, space, recommended(context).shm_bytes, over, closed)
+    left = context.headroom if mounted else None
+    return Facts(mounted, space, recommended(context).shm_bytes, over, closed, left)
 
 
 def _opening(context: Context) -> str | None:
@@ -76,17 +81,59 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if facts.space.inodes and facts.space.free_inodes < _LEAST_INODES:
         yield _too_few_inodes(facts.space.free_inodes, facts.mounted)
         return
-    if facts.space.size_bytes == 0:
-        yield Finding(
+    by_size = _by_size(facts.space, facts)
+    by_memory = _by_memory(facts)
+    worse = by_memory is not None and (
+        by_size.status is Status.PASS or by_memory.status is Status.FAIL
+    )
+    yield by_memory if by_memory is not None and worse else by_size
+
+
+def _by_size(space: Space, facts: Facts) -> Finding:
+    """Judge its size."""
+    if space.size_bytes == 0:
+        return Finding(
             Status.PASS,
             _PATH,
             "/dev/shm has no limit of its own: batches may take all of the memory.",
             Measured("no limit", None, "bytes", "higher"),
         )
-    elif facts.wanted_bytes is not None:
-        yield _against_need(facts.space, facts.wanted_bytes, facts.mounted)
-    else:
-        yield _by_thumb(facts.space, facts.mounted)
+    if facts.wanted_bytes is not None:
+        return _against_need(space, facts.wanted_bytes, facts.mounted)
+    return _by_thumb(space, facts.mounted)
+
+
+def _by_memory(facts: Facts) -> Finding | None:
+    """Judge the memory that batches would take there; None if it is enough.
+
+    A container with `--memory 512m --shm-size 8g` has large files there and is killed for them.
+    """
+    left = facts.headroom
+    if left is None:
+        return None
+    wanted = facts.wanted_bytes
+    least = _RULE_OF_THUMB_BYTES if wanted is None else int(wanted * _MARGIN)
+    if left.available_bytes >= least:
+        return None
+    ends = wanted is not None and left.available_bytes < wanted
+    available = format_bytes(left.available_bytes)
+    message = f"what is in /dev/shm counts as memory, of which {available} are available according"
+    message += f" to {left.available_from}"
+    if wanted is not None:
+        message += f"; the recommended loader takes {format_bytes(wanted)}"
+    message += ": the kernel will end a worker." if ends else ": little for several workers."
+    return Finding(
+        Status.FAIL if ends else Status.WARN,
+        _PATH,
+        message,
+        Measured(f"{available} of memory", left.available_bytes, "bytes", "higher"),
+        f"at least {format_bytes(least)}",
+        "rule of thumb; `hostprep recommend` measures what your loader takes"
+        if wanted is None
+        else f"`hostprep recommend`, x {_MARGIN:g}",
+        least,
+        making_room(left),
+    )
 
 
 def _none(over: Mount | None) -> Finding:
@@ -199,18 +246,19 @@ SIGBUS: "DataLoader worker is killed by signal: Bus error".
 
 If `hostprep recommend` has measured your loader, the check compares what it needs (workers x
 prefetch_factor x batch bytes x ranks) with the free space, with a margin of a quarter for NCCL and
-others. If not, it applies a rule of thumb: a size of at least 1 GiB.
+others. If not, it applies a rule of thumb: a size of at least 1 GiB. What is in a tmpfs counts as
+memory: the same has to be available in the machine and in this process's cgroup.
 
 **FAIL**: one of the following.
-- Less is free than the loader needs; or, if that is not known, the size is not more than the 64 MiB
-  that Docker gives to a container.
+- Less is free than the loader needs, there or in memory; or, if that is not known, the size is not
+  more than the 64 MiB that Docker gives to a container.
 - This user may not write there: it is read-only, or its mode is not 1777.
 - Nothing is mounted there, or a later mount on `/dev` hides it, and there is no directory that this
   user may write to.
 - Fewer than 64 inodes are free.
 
 **WARN**: there is enough for the loader but not for the margin; or, if its need is not known, the
-size is less than 1 GiB.
+size or the available memory is less than 1 GiB.
 
 A plain directory, as in some sandboxes, is judged by the file system that it is on; a file system
 without a limit (`size=0`) passes.
