@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from hostprep.errors import named_in
 from hostprep.staging.processes.channel import OUT_OF_MEMORY, Channel
 from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
@@ -171,8 +172,13 @@ def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
     try:
         return marshal.dumps((ticket, True, worker.do(kind, payload)))
     except OSError as error:
-        return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
+        return marshal.dumps((ticket, False, told_of(error)))
     except MemoryError:
         return marshal.dumps((ticket, False, (errno.ENOMEM, os.strerror(errno.ENOMEM))))
     except Exception as error:
         return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
+
+
+def told_of(error: OSError) -> tuple[int, str, str | None]:
+    """Return what the parent is told of an error: its number, what it says, and what it names."""
+    return error.errno or 0, error.strerror or str(error), named_in(error)

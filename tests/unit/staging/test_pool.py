@@ -161,7 +161,7 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
     source: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "a/b")
 
     monkeypatch.setattr(Worker, "do", broken)
     with (
@@ -171,7 +171,7 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
         pool.submit("check", ("0", [], "target"), print)
         pool.run()
     assert caught.value.message == "a worker process could not go on: Cannot allocate memory."
-    assert "free some memory" in str(caught.value.hint)
+    assert "free some memory" in str(caught.value.hint) and caught.value.named == "a/b"
 
 
 @pytest.mark.parametrize(
