@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from hostprep.errors import (
     LIMIT_HINTS,
     OF_A_DISK,
+    OF_A_SERVER,
     HostprepError,
     NoRoom,
     Refused,
@@ -84,6 +85,8 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
     elif error.errno in DISK_FAILS:
         hint = f"{SEE_DMESG}: {hint}"
+    elif error.errno in OF_A_SERVER:
+        hint = f"mount it anew, once its server is there, and {run_again(then)}"
     elif error.errno in LIMIT_HINTS:
         hint = f"{LIMIT_HINTS[error.errno].removesuffix(_AGAIN)}, and {run_again(then)}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:

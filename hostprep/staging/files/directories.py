@@ -44,8 +44,10 @@ def finish_directory(
     except OSError as error:
         raise_if_of_all(error, source)  # the mode without the ACL may let in too many
         if error.errno != errno.ENODATA and _answers(source, path):
-            with on_target:
-                raise  # then the target failed, and more would be lost than is reported
+            # Then the target failed, and more would be lost than is reported.
+            if error.filename == target:
+                error.filename = path or "."
+            raise
         atime_ns = entry.mtime_ns  # gone, closed to us, or failing since the scan
     with on_target:
         with holding(OWNER):

@@ -44,13 +44,28 @@ def trees(tmp_path: Path) -> Iterator[Trees]:
 def test_a_target_that_fails_ends_the_run(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
     _, source, target, entry, style = trees
 
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    def fail(descriptor: int, *_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), descriptor)
 
     monkeypatch.setattr(os, "setxattr", fail)
     with pytest.raises(OSError, match="Input/output error") as caught:
         finish_directory("a", entry, source, target, style)
     assert caught.value.filename == "a"
+
+
+def test_a_source_that_fails_once_is_not_called_the_target(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name the error would be taken for the target's."""
+    _, source, target, entry, style = trees
+
+    def fail(descriptor: int, *_: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), descriptor)
+
+    monkeypatch.setattr(os, "getxattr", fail)
+    with pytest.raises(OSError, match="Stale file handle") as caught:
+        finish_directory("a", entry, source, target, style)
+    assert caught.value.filename != "a"
 
 
 @pytest.mark.parametrize("name", ["fchmod", "utime"])

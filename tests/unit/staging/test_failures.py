@@ -58,9 +58,14 @@ def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "word"),
-    [(errno.EMFILE, "`ulimit -n`"), (errno.ENFILE, "fs.file-max"), (errno.ENOMEM, "free some")],
+    [
+        (errno.EMFILE, "`ulimit -n`"),
+        (errno.ENFILE, "fs.file-max"),
+        (errno.ENOMEM, "free some"),
+        (errno.ESTALE, "mount it anew"),
+    ],
 )
-def test_of_a_limit_the_hint_says_which_it_is(number: int, word: str) -> None:
+def test_of_a_limit_or_a_server_the_hint_says_what_helps(number: int, word: str) -> None:
     hint = failed(OSError(number, "says the kernel"), REQUEST, THEN).hint or ""
     assert word in hint and hint.count("same command") == 1 and hint.endswith(THEN)
 
