@@ -90,8 +90,23 @@ def failed_by_host(error: Exception) -> HostprepError | None:
         return HostprepError("memory ran out before the command was done.", hint)
     if not isinstance(error, OSError) or error.errno not in _OF_THE_HOST:
         return None
-    where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
-    return HostprepError(f"the host failed a step: {error.strerror}{where}.", reading_hint(error))
+    said = f"{error.strerror}{where_in(error)}"
+    return HostprepError(f"the host failed a step: {said}.", reading_hint(error))
+
+
+def named_in(error: OSError) -> str | None:
+    """Return the path that an error names, None if it names none.
+
+    Errors of calls by descriptor have its number instead of a path, which tells nobody anything.
+    """
+    named = error.filename2 or error.filename
+    return os.fsdecode(named) if isinstance(named, str | bytes) else None
+
+
+def where_in(error: OSError) -> str:
+    """Return in brackets the path that an error names, to follow its text; nothing without one."""
+    named = named_in(error)
+    return "" if named is None else f" ({named})"
 
 
 def reading_hint(error: OSError) -> str:

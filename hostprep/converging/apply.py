@@ -15,6 +15,7 @@ from hostprep.errors import (
     Stopped,
     claim_of_it,
     reading_hint,
+    where_in,
     without_claim,
 )
 from hostprep.staging.observer import Observer
@@ -168,9 +169,8 @@ def _of_it(problem: Problem) -> Problem:
 def _in_words(error: HostprepError | OSError) -> HostprepError:
     if isinstance(error, HostprepError):
         return error
-    where = f" ({error.filename})" if error.filename else ""
     return HostprepError(
-        f"the system refused: {error.strerror or error}{where}.", reading_hint(error)
+        f"the system refused: {error.strerror or error}{where_in(error)}.", reading_hint(error)
     )
 
 

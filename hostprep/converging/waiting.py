@@ -11,7 +11,14 @@ from dataclasses import replace
 from hostprep.converging.boot_record import BootRecord, all_boot_records
 from hostprep.converging.boot_state import BootState, Stage, boot_state, not_whole
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, UsageError, one_line, reading_hint, without_claim
+from hostprep.errors import (
+    HostprepError,
+    UsageError,
+    one_line,
+    reading_hint,
+    where_in,
+    without_claim,
+)
 from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target
 from hostprep.staging.record.damage import DamagedManifest
@@ -194,9 +201,7 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
         why = without_claim(error.message).removesuffix(".")
         return BootState(Stage.FAILED, f"it cannot be looked at: {why}", error.hint or _AGAIN)
     except OSError as error:
-        # Errors of reading by descriptor have no file name.
-        where = f" ({error.filename})" if isinstance(error.filename, str) else ""
-        reason = f"{record.target} cannot be looked at: {error.strerror or error}{where}"
+        reason = f"{record.target} cannot be looked at: {error.strerror or error}{where_in(error)}"
         gone = isinstance(error, FileNotFoundError | NotADirectoryError)
         return BootState(Stage.FAILED, reason, _AGAIN if gone else reading_hint(error))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Set
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Set
+from contextlib import ExitStack
 
-from hostprep.errors import OF_A_DISK, HostprepError, reading_hint
+from hostprep.errors import OF_A_DISK
 from hostprep.host.block import locate
 from hostprep.staging.checking import check_kept
 from hostprep.staging.model import StageRequest, Verify
@@ -37,10 +37,9 @@ def plan_files(
 
     That is by the record of what was published, and by the journals of a run that was cut short.
     """
-    with target_read(request):
-        private_fd = None
-        if parent_fd is not None:
-            private_fd = open_resumable(parent_fd, purpose_of(request))
+    private_fd = None
+    if parent_fd is not None:
+        private_fd = open_resumable(parent_fd, purpose_of(request))
     if published_fd is None and private_fd is None:
         return plan_fresh(scan)
     with ExitStack() as stack:
@@ -104,8 +103,7 @@ def _journal_of(request: StageRequest, paths: list[str], observer: Observer) -> 
         where = f"{request.parent.rstrip('/')}/{private_name(request.name)}"
         if error.errno not in OF_A_DISK:
             error.filename = where  # instead of a descriptor's
-            with target_read(request):
-                raise
+            raise
         observer.note(
             f"the journal of an interrupted run in {where} cannot be read ({error.strerror}):"
             " whatever that run did not publish is copied again"
@@ -124,18 +122,3 @@ def _plan_again(
         suspect |= unread
         found = plan(frozenset(suspect))
     return found
-
-
-@contextmanager
-def target_read(request: StageRequest) -> Iterator[None]:
-    """Make an error of the target's disk or server say so."""
-    try:
-        yield
-    except OSError as error:
-        # Errors of reading by descriptor have no file name.
-        where = f" ({error.filename})" if isinstance(error.filename, str) else ""
-        raise HostprepError(
-            f"the target {request.target} cannot be looked at: {error.strerror}{where}; nothing was"
-            " changed.",
-            reading_hint(error),
-        ) from error

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import Mount, mount_containing, read_mounts
-from hostprep.staging.comparing import plan_files, target_read
-from hostprep.staging.failures import unstage_first
+from hostprep.staging.comparing import plan_files
+from hostprep.staging.failures import name_in, unstage_first
 from hostprep.staging.forbidding import empty_refusal, nested_refusal, ownership_refusal
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
@@ -75,13 +75,16 @@ def decide(
     published = published_fd is not None
     mounts = read_mounts()
     refusal = _refusal_before_planning(request, scan, previous, published_fd, mounts)
-    files = (
-        CopyPlan()
-        if refusal is not None
-        else plan_files(request, scan, previous, parent_fd, published_fd, observer, source_fd)
-    )
-    if refusal is None and parent_fd is not None:
-        refusal = cut_short_refusal(parent_fd, request.name, request.target, previous, observer)
+    files = CopyPlan()
+    if refusal is None:
+        with target_read(request):
+            files = plan_files(
+                request, scan, previous, parent_fd, published_fd, observer, source_fd
+            )
+            if parent_fd is not None:
+                refusal = cut_short_refusal(
+                    parent_fd, request.name, request.target, previous, observer
+                )
     served = is_served(request.source, storage.storage_class)
     sample = _sample_of(request, source_fd, scan, files, storage.storage_class, observer, served)
     files.attribute_bytes = round(files.copied.files * sample.attribute_bytes)
@@ -126,6 +129,21 @@ def decide(
     if not plan.nothing_to_do and (forbidden := exchanged or files.opens):
         raise forbidden
     return plan
+
+
+@contextmanager
+def target_read(request: StageRequest) -> Iterator[None]:
+    """Make an error of the target's disk or server say so."""
+    try:
+        yield
+    except OSError as error:
+        name = name_in(error, request)
+        where = f" ({name})" if name else ""
+        raise HostprepError(
+            f"the target {request.target} cannot be looked at: {error.strerror or error}{where};"
+            " nothing was changed.",
+            reading_hint(error),
+        ) from error
 
 
 def _refusal_before_planning(

@@ -7,7 +7,16 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from hostprep.errors import OF_A_DISK, HostprepError, NoRoom, Refused, without_claim
+from hostprep.errors import (
+    LIMIT_HINTS,
+    OF_A_DISK,
+    OF_A_SERVER,
+    HostprepError,
+    NoRoom,
+    Refused,
+    named_in,
+    without_claim,
+)
 from hostprep.staging.model import StageRequest
 from hostprep.staging.reasons import LET_CHOWN, NO_CHOWN
 from hostprep.staging.resuming import run_again
@@ -17,6 +26,7 @@ from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
 
 _MOST_NAMED = 3
+_AGAIN = ", and run the same command again"
 # Errors that copying meets if a disk fails: ext4 becomes read-only after its first error.
 DISK_FAILS = {*OF_A_DISK, errno.EROFS}
 SEE_DMESG = "`dmesg` says what happened to a disk or its file system"
@@ -58,10 +68,7 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
 
     ``then`` is what the same command does with what was copied.
     """
-    named = error.filename2 or error.filename
-    name = os.fsdecode(named) if isinstance(named, str | bytes) else ""
-    if name.startswith("/proc/self/fd/"):  # a journal's: nobody else can look there
-        name = f"{private_name(request.name)}/{os.path.basename(name)}"
+    name = name_in(error, request)
     where = ""
     if name:
         where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
@@ -78,12 +85,24 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
         hint = f"{what_is_fixed(request.parent)}; {hint}"
     elif error.errno in DISK_FAILS:
         hint = f"{SEE_DMESG}: {hint}"
+    elif error.errno in OF_A_SERVER:
+        hint = f"mount it anew, once its server is there, and {run_again(then)}"
+    elif error.errno in LIMIT_HINTS:
+        hint = f"{LIMIT_HINTS[error.errno].removesuffix(_AGAIN)}, and {run_again(then)}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:
         hint = error.hint
     return HostprepError(
         f"staging failed: {error.strerror or error}{where}; the source was not touched.",
         hint,
     )
+
+
+def name_in(error: OSError, request: StageRequest) -> str:
+    """Return what an error of the run names, empty if that is nothing."""
+    name = named_in(error) or ""
+    if name.startswith("/proc/self/fd/"):  # a journal's: nobody else can look there
+        return f"{private_name(request.name)}/{os.path.basename(name)}"
+    return name
 
 
 def what_is_fixed(parent: str) -> str:

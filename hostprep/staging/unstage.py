@@ -9,7 +9,7 @@ import shlex
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, after_changes, without_claim
+from hostprep.errors import HostprepError, after_changes, where_in, without_claim
 from hostprep.staging.failures import DISK_FAILS, SEE_DMESG, what_is_fixed
 from hostprep.staging.observer import Observer
 from hostprep.staging.publishing.removing import hide, remove_hidden, remove_ours
@@ -161,7 +161,6 @@ def _note(record: Record, *, left: int | None) -> None:
 
 
 def _stopped(error: OSError, record: Record) -> HostprepError:
-    where = f" ({error.filename})" if error.filename else ""
     hint = "fix that and run the same command again: it goes on where this one stopped"
     if error.errno == errno.EPERM:
         hint = f"{what_is_fixed(os.path.dirname(record.target))}; {hint}"
@@ -184,9 +183,10 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
             " it (`btrfs qgroup show` names the group, and the limit is set at the mount point of"
             " the whole), and run the same command again: it goes on where this one stopped"
         )
+    said = f"{error.strerror or error}{where_in(error)}"
     return HostprepError(
-        f"{record.target} could not be removed: {error.strerror or error}{where}; what is left of"
-        " it stays on record, and the source was not touched.",
+        f"{record.target} could not be removed: {said}; what is left of it stays on record, and the"
+        " source was not touched.",
         hint,
     )
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, UsageError, one_line, reading_hint
+from hostprep.errors import HostprepError, Refused, UsageError, one_line, reading_hint, where_in
 from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.publishing.published import open_published
 from hostprep.staging.publishing.removing import compare, cut_short_refusal, open_hidden
@@ -165,7 +165,8 @@ def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = Non
         return replace(plan, private=private, unmount=unmount, removes_line=removes_line)
     except OSError as error:
         raise HostprepError(
-            f"{record.target} cannot be looked at: {error.strerror or error}; nothing was changed.",
+            f"{record.target} cannot be looked at: {error.strerror or error}{where_in(error)};"
+            " nothing was changed.",
             reading_hint(error),
         ) from error
     finally:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hostprep.errors import HostprepError, failed_by_host
+from hostprep.errors import HostprepError, failed_by_host, named_in
 from hostprep.system.forking import NoProcess, fork_for
 from hostprep.system.interruption import INTERRUPTIONS
 
@@ -96,7 +96,8 @@ def _answer(question: Callable[[], Any], writer: int, holding: int | None) -> No
     except BaseException as error:
         words, hint = f"{error}" or type(error).__name__, None
         if isinstance(error, OSError) and error.errno and error.strerror:
-            words = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+            named = named_in(error)
+            words = error.strerror if named is None else f"{error.strerror}: {named}"
             known = failed_by_host(error)
             hint = None if known is None else known.hint
         said = [False, words, hint]

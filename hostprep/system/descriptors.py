@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
 
 
 @contextmanager
@@ -25,3 +27,27 @@ def closed_on_error(descriptor: int | None) -> Iterator[None]:
         if descriptor is not None:
             os.close(descriptor)
         raise
+
+
+class named:
+    """Make errors of calls by descriptor name the ``path`` of what is open.
+
+    This is a class because a generator would cost as much as the system call itself.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error.filename, str | bytes):
+            error.filename = str(self._path)

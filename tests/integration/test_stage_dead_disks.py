@@ -276,6 +276,25 @@ def test_who_waits_for_copies_whose_disk_fails_is_told_in_a_sentence(
         assert "dmesg" in error["hint"]
 
 
+@pytest.mark.parametrize("operation", ["getattr", "readdir"])
+def test_who_stages_over_copies_that_a_disk_does_not_show_is_told_that_it_is_the_targets(
+    operation: str, source: Path, safe_dir: Path, point: Path
+) -> None:
+    with failing_fs(point, where=safe_dir) as fs:
+        hostprep("stage", source, "--to", fs.mount)
+        fs.tell(
+            Rule(
+                "/set/folder-1/*" if operation == "getattr" else "/set/folder-1",
+                operation,
+                errno.EIO,
+            )
+        )
+        error = hostprep("stage", source, "--to", fs.mount, expect=1)["error"]
+    assert error["message"].startswith(f"the target {fs.mount}/set cannot be looked at: ")
+    assert error["message"].endswith(" (folder-1 on the target); nothing was changed.")
+    assert "dmesg" in error["hint"] and "HOSTPREP_DEBUG" not in error["hint"]
+
+
 @pytest.mark.parametrize("verify", ["inflight", "readback"])
 def test_of_what_is_taken_up_the_wrong_is_copied_again_and_counted_once(
     verify: str, safe_dir: Path, point: Path

@@ -11,6 +11,7 @@ from hostprep.staging.files.holding import OWNER, holding
 from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, count_setgid, drop_xattrs
 from hostprep.staging.model import Entry
 from hostprep.staging.tree import staged_mode
+from hostprep.system.descriptors import named
 from hostprep.system.trees import DirCache, writable
 
 
@@ -28,11 +29,14 @@ def finish_directory(
     also if the directory should have the ``inode`` and has another: a user who owns the directories
     around both could at any moment move somebody's closed directory to the place of ours.
     """
-    target = writable(tree.fd(path))
+    on_target = named(path or ".")
+    with on_target:
+        target = writable(tree.fd(path))
     if inode is not None and os.fstat(target).st_ino != inode:
         raise OSError(errno.ESTALE, exchanged(path))
     mode = entry.mode & 0o7777
-    drop_xattrs(target)  # left by an earlier run; the source may not have them any more
+    with on_target:
+        drop_xattrs(target)  # left by an earlier run; the source may not have them any more
     lost_before = style.lost_xattrs
     try:
         mode = copy_xattrs(source.fd(path), target, mode, style)
@@ -40,13 +44,17 @@ def finish_directory(
     except OSError as error:
         raise_if_of_all(error, source)  # the mode without the ACL may let in too many
         if error.errno != errno.ENODATA and _answers(source, path):
-            raise  # then the target failed, and more would be lost than is reported
+            # Then the target failed, and more would be lost than is reported.
+            if error.filename == target:
+                error.filename = path or "."
+            raise
         atime_ns = entry.mtime_ns  # gone, closed to us, or failing since the scan
-    with holding(OWNER):
-        if style.may_chown:
-            os.fchown(target, entry.uid, entry.gid)
-        os.fchmod(target, staged_mode(mode))
-    os.utime(target, ns=(atime_ns, entry.mtime_ns))
+    with on_target:
+        with holding(OWNER):
+            if style.may_chown:
+                os.fchown(target, entry.uid, entry.gid)
+            os.fchmod(target, staged_mode(mode))
+        os.utime(target, ns=(atime_ns, entry.mtime_ns))
     if style.may_chown and mode & stat.S_ISGID:
         count_setgid(target, style, counted=style.lost_xattrs > lost_before)
     made = stat.S_IMODE(os.fstat(target).st_mode)

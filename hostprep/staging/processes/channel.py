@@ -6,6 +6,7 @@ takes a task or finishes an answer, so neither can block the other.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 from hostprep.system.forking import fork
 from hostprep.system.interruption import INTERRUPTIONS
@@ -186,16 +188,26 @@ def _framed(message: bytes) -> bytes:
 
 def _run(main: Callable[[Channel], None], channel: Channel) -> None:
     """Be the child: run ``main`` and exit without any of the parent's clean-up."""
-    code = 1
     try:
         _let_go_of_output()
         main(channel)
-        code = 0
-    except MemoryError:
-        code = OUT_OF_MEMORY
-    except BaseException:
-        _take_the_parents_stderr()
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:
+        end_by(error)
+    os._exit(0)
+
+
+def end_by(error: BaseException) -> NoReturn:
+    """End this process, whichever thread calls: the parent must not wait for an answer for ever.
+
+    That memory ran out is told by the exit status; a pipe that gets none refuses what is written.
+    """
+    code = 1
+    try:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+            code = OUT_OF_MEMORY
+        else:
+            _take_the_parents_stderr()
+            sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(code)
 

@@ -26,7 +26,7 @@ from hostprep.staging.processes.descriptors import fitting_processes, share_desc
 from hostprep.staging.processes.dying import Died, death
 from hostprep.staging.processes.effort import Effort
 from hostprep.staging.processes.job import Job
-from hostprep.staging.processes.serving import serve
+from hostprep.staging.processes.serving import serve, told_of
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
 from hostprep.system.forking import NoProcess
@@ -39,13 +39,17 @@ OnResult = Callable[[Any], None]
 
 
 class TaskFailed(HostprepError):
-    """A worker met an error that ends the run, for ``reason``; ``errno`` is 0 for none."""
+    """A worker met an error that ends the run, for ``reason``; ``errno`` is 0 for none.
 
-    def __init__(self, errno: int, reason: str) -> None:
+    ``named`` is the path that the error names, if any.
+    """
+
+    def __init__(self, errno: int, reason: str, named: str | None = None) -> None:
         hint = reading_hint(OSError(errno, reason)) if errno else None
         super().__init__(f"a worker process could not go on: {reason}.", hint)
         self.errno = errno
         self.reason = reason
+        self.named = named
 
 
 def _load(member: Child) -> int:
@@ -212,7 +216,7 @@ class Pool:
                 try:
                     result = worker.do(kind, payload)
                 except OSError as error:
-                    raise TaskFailed(error.errno or 0, error.strerror or str(error)) from error
+                    raise TaskFailed(*told_of(error)) from error
                 on_result(result)
                 if on_tick is not None:
                     on_tick()

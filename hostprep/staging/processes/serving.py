@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from hostprep.staging.processes.channel import OUT_OF_MEMORY, Channel
+from hostprep.errors import named_in
+from hostprep.staging.processes.channel import Channel, end_by
 from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.memory import fitting_threads
@@ -142,19 +143,22 @@ class _Crew:
             self._threads.append(thread)
 
     def _loop(self, worker: Worker) -> None:
+        try:
+            self._work(worker)
+        except BrokenPipeError:
+            return
+        except BaseException as error:
+            end_by(error)
+
+    def _work(self, worker: Worker) -> None:
         while (task := self._take()) is not None:
             answer = _answer(worker, *task)
             with self._changed:  # before the answer, which may bring the next task at once
                 self._busy -= 1
                 if self._waiting:
                     self._changed.notify()
-            try:
-                with self._sending:
-                    self._channel.send(answer)
-            except BrokenPipeError:
-                return
-            except MemoryError:
-                os._exit(OUT_OF_MEMORY)  # otherwise the parent would wait for the answer for ever
+            with self._sending:
+                self._channel.send(answer)
 
     def _take(self) -> list[Any] | None:
         """Return the next task when it is its turn, None if there will be no more."""
@@ -171,8 +175,13 @@ def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
     try:
         return marshal.dumps((ticket, True, worker.do(kind, payload)))
     except OSError as error:
-        return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
+        return marshal.dumps((ticket, False, told_of(error)))
     except MemoryError:
         return marshal.dumps((ticket, False, (errno.ENOMEM, os.strerror(errno.ENOMEM))))
     except Exception as error:
         return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
+
+
+def told_of(error: OSError) -> tuple[int, str, str | None]:
+    """Return what the parent is told of an error: its number, what it says, and what it names."""
+    return error.errno or 0, error.strerror or str(error), named_in(error)

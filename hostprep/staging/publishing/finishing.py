@@ -61,7 +61,7 @@ def finish_directories(
                 pool.run(on_tick=work.tick)  # until all is done, before the next level up begins
                 work.levels.popleft()
     except TaskFailed as error:
-        raise OSError(error.errno, error.reason) from error
+        raise OSError(error.errno, error.reason, error.named) from error
     return work.lost, work.other_modes
 
 

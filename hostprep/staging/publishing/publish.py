@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import stat
@@ -29,6 +30,10 @@ from hostprep.system.trees import (
     remove_tree,
     writable,
 )
+
+# Errors of removing an empty directory of ours that others have put something into, have mounted
+# something on, or have replaced.
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOTDIR, errno.ELOOP)
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
@@ -218,7 +223,11 @@ def _delete_files(
 
 
 def _delete_directories(plan: CopyPlan, published_fd: int) -> Iterator[str]:
-    """Remove the published directories that are gone, deepest first; yield those that stay."""
+    """Remove the published directories that are gone, deepest first; yield those that stay.
+
+    Only others' doing makes one stay. Raises OSError for what may be over at the next run: a
+    directory that stays is no longer on record, and nobody would remove it any more.
+    """
     for path in sorted(plan.delete_directories, key=lambda path: path.count("/"), reverse=True):
         parent, _, name = path.rpartition("/")
         with DirCache(published_fd) as tree:
@@ -226,7 +235,9 @@ def _delete_directories(plan: CopyPlan, published_fd: int) -> Iterator[str]:
                 os.rmdir(name, dir_fd=writable(tree.fd(parent)))
             except FileNotFoundError:
                 pass
-            except OSError:
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
                 yield path
 
 

@@ -23,6 +23,7 @@ from hostprep.staging.parted import part_of, parts_for, split
 from hostprep.staging.record.known import Known
 from hostprep.staging.record.lines import Picked, check_kinds, decode_line, records_in
 from hostprep.staging.record.readers import ROOT, Readers, as_kept
+from hostprep.system.descriptors import named
 from hostprep.system.kept import NO_FILE, open_kept
 from hostprep.system.own_files import write_atomically
 
@@ -47,11 +48,11 @@ class ManifestIndex:
 
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._files: list[IO[bytes]] = []
+        self._paths: list[Path | str] = []
         self._lines: dict[str, list[tuple[int, int, int]]] = {}
         self._extended: tuple[int, int] | None = None  # file and offset of the update
         # The number of records in lines that could not be read, by file and offset.
         self._unreadable: dict[tuple[int, int], int] = {}
-        decoder = json.JSONDecoder()
         for path in paths:
             try:
                 file = open_kept(path)
@@ -59,16 +60,21 @@ class ManifestIndex:
                 if isinstance(error, FileNotFoundError) or error.errno in NO_FILE:
                     continue
                 raise
-            number = len(self._files)
             self._files.append(file)
-            for offset, line in _lines_of(file):
-                if line == b"\n" and self._extended is None:
-                    self._extended = number, offset
-                if line.endswith(b"]]\n"):
-                    with suppress(ValueError):
-                        # Decode only the directory's name, at the beginning of the line.
-                        directory, _ = decoder.raw_decode(line.decode("ascii"), 1)
-                        self._lines.setdefault(directory, []).append((number, offset, len(line)))
+            self._paths.append(path)
+            with named(path):
+                self._find_lines(len(self._files) - 1)
+
+    def _find_lines(self, number: int) -> None:
+        decoder = json.JSONDecoder()
+        for offset, line in _lines_of(self._files[number]):
+            if line == b"\n" and self._extended is None:
+                self._extended = number, offset
+            if line.endswith(b"]]\n"):
+                with suppress(ValueError):
+                    # Decode only the directory's name, at the beginning of the line.
+                    directory, _ = decoder.raw_decode(line.decode("ascii"), 1)
+                    self._lines.setdefault(directory, []).append((number, offset, len(line)))
 
     def close(self) -> None:
         """Close the files."""
@@ -140,7 +146,7 @@ class ManifestIndex:
     def lines(self, directory: str) -> Iterator[bytes]:
         """Yield the lines of ``directory`` unchanged."""
         for number, offset, length in self._lines.get(directory, ()):
-            yield _pread(self._files[number].fileno(), length, offset)
+            yield self._line(number, offset, length)
 
     @property
     def promises(self) -> bool:
@@ -169,7 +175,7 @@ class ManifestIndex:
         self, lines: Iterable[tuple[int, int, int]], picked: Picked | None = None
     ) -> Iterator[tuple[bool, Recorded]]:
         for number, offset, length in lines:
-            data = _pread(self._files[number].fileno(), length, offset)
+            data = self._line(number, offset, length)
             try:
                 if picked is None:
                     records = decode_line(data)[1]
@@ -182,6 +188,10 @@ class ManifestIndex:
             since = self._extended is not None and (number, offset) > self._extended
             for record in records:
                 yield since, record
+
+    def _line(self, number: int, offset: int, length: int) -> bytes:
+        with named(self._paths[number]):
+            return _pread(self._files[number].fileno(), length, offset)
 
 
 def _known(read: Iterable[tuple[bool, Recorded]]) -> Known:
@@ -252,7 +262,7 @@ def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: boo
     """
     path = manifest_path(record_folder)
     mode = as_kept(record_folder, ROOT).mode
-    try:
+    with named(path):  # the error of a full disk names nothing
         if mode == ROOT.mode:
             _close(path, durable=durable)
         opener = partial(_open_to_append, mode=mode)
@@ -263,9 +273,6 @@ def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: boo
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-    except OSError as error:
-        error.filename = error.filename or str(path)  # the error of a full disk has none
-        raise
 
 
 def _close(path: Path, *, durable: bool) -> None:

@@ -44,12 +44,59 @@ def trees(tmp_path: Path) -> Iterator[Trees]:
 def test_a_target_that_fails_ends_the_run(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
     _, source, target, entry, style = trees
 
+    def fail(descriptor: int, *_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), descriptor)
+
+    monkeypatch.setattr(os, "setxattr", fail)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        finish_directory("a", entry, source, target, style)
+    assert caught.value.filename == "a"
+
+
+def test_a_source_that_fails_once_is_not_called_the_target(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name the error would be taken for the target's."""
+    _, source, target, entry, style = trees
+
+    def fail(descriptor: int, *_: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), descriptor)
+
+    monkeypatch.setattr(os, "getxattr", fail)
+    with pytest.raises(OSError, match="Stale file handle") as caught:
+        finish_directory("a", entry, source, target, style)
+    assert caught.value.filename != "a"
+
+
+@pytest.mark.parametrize("name", ["fchmod", "utime"])
+def test_what_a_target_refuses_a_directory_is_told_with_its_name(
+    name: str, trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those are calls by descriptor, whose errors name nothing, or its number."""
+    _, source, target, entry, style = trees
+
+    def fail(descriptor: int, *_: object, **__: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), descriptor)
+
+    monkeypatch.setattr(os, name, fail)
+    with pytest.raises(PermissionError) as caught:
+        finish_directory("a", entry, source, target, style)
+    assert caught.value.filename == "a"
+
+
+def test_a_source_that_fails_as_a_whole_is_not_called_the_target(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, source, target, entry, style = trees
+
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(os, "setxattr", fail)
-    with pytest.raises(OSError, match="Input/output error"):
+    monkeypatch.setattr(os, "getxattr", fail)
+    monkeypatch.setattr(os, "fstatvfs", fail)
+    with pytest.raises(OSError, match="nothing comes from the source any more") as caught:
         finish_directory("a", entry, source, target, style)
+    assert caught.value.filename is None
 
 
 def test_a_source_that_is_gone_does_not(trees: Trees) -> None:

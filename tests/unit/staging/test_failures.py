@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.comparing import target_read
+from hostprep.staging.deciding import target_read
 from hostprep.staging.execute import _explain
 from hostprep.staging.failures import failed
 from hostprep.staging.files.transfer import Differs
@@ -54,6 +54,20 @@ def test_of_a_disk_that_fails_the_kernel_tells_more(number: int) -> None:
     assert error.hint is not None
     assert "`dmesg`" in error.hint
     assert error.hint.endswith(GENERAL)
+
+
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [
+        (errno.EMFILE, "`ulimit -n`"),
+        (errno.ENFILE, "fs.file-max"),
+        (errno.ENOMEM, "free some"),
+        (errno.ESTALE, "mount it anew"),
+    ],
+)
+def test_of_a_limit_or_a_server_the_hint_says_what_helps(number: int, word: str) -> None:
+    hint = failed(OSError(number, "says the kernel"), REQUEST, THEN).hint or ""
+    assert word in hint and hint.count("same command") == 1 and hint.endswith(THEN)
 
 
 def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> None:
@@ -106,3 +120,19 @@ def test_a_plan_names_the_target_that_a_failing_disk_keeps_it_from_reading() -> 
         raise OSError(errno.EIO, "Input/output error", "info.json")
     assert caught.value.message.startswith("the target /mnt/ram/data cannot be looked at: Input")
     assert caught.value.hint is not None and "dmesg" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("named", "where"),
+    [
+        (5, ""),
+        ("/state/manifest.jsonl", " (/state/manifest.jsonl)"),
+        ("/proc/self/fd/7/journal.1", " (.hostprep-data/journal.1)"),
+    ],
+)
+def test_a_plan_names_what_it_could_not_read(named: object, where: str) -> None:
+    error = OSError(errno.EIO, "says the kernel")
+    error.filename = named
+    with pytest.raises(HostprepError) as caught, target_read(REQUEST):
+        raise error
+    assert f"looked at: says the kernel{where}; nothing" in caught.value.message

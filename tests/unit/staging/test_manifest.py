@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from pathlib import Path
@@ -195,6 +196,25 @@ def test_what_lies_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) 
     with pytest.raises(OSError, match="Not a regular file"):
         extend_manifest(tmp_path, [encode_line("a", [one("x", 1)])], durable=False)
     os.close(reader)
+
+
+def test_one_that_a_disk_does_not_give_back_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies on another disk than the copies, which would be taken for what has failed."""
+    path = tmp_path / "manifest.jsonl"
+    path.write_bytes(encode_line("a", []))
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    index = ManifestIndex([path])
+    for call, read in (("_lines_of", lambda: ManifestIndex([path])), ("_pread", index.count)):
+        with monkeypatch.context() as patched, pytest.raises(OSError) as caught:
+            patched.setattr(manifest, call, fail)
+            read()
+        assert caught.value.filename == str(path)
+    index.close()
 
 
 def test_the_later_of_two_records_counts(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from hostprep.errors import HostprepError, Stopped
 from hostprep.host.memory_kills import MemoryKills
 from hostprep.staging.processes import pool as pool_module
 from hostprep.staging.processes.channel import Channel, Child
+from hostprep.staging.processes.dying import Died
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Worker
@@ -161,7 +162,7 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
     source: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "a/b")
 
     monkeypatch.setattr(Worker, "do", broken)
     with (
@@ -171,7 +172,44 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
         pool.submit("check", ("0", [], "target"), print)
         pool.run()
     assert caught.value.message == "a worker process could not go on: Cannot allocate memory."
-    assert "free some memory" in str(caught.value.hint)
+    assert "free some memory" in str(caught.value.hint) and caught.value.named == "a/b"
+
+
+@pytest.mark.parametrize("threads", [1, _THREADS])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOMEM, "No memory"), "memory ran out in a worker process"),
+        (RuntimeError("a mistake of ours"), "a worker process was ended with status 1"),
+    ],
+)
+def test_an_answer_that_cannot_be_sent_is_not_waited_for(
+    error: Exception,
+    said: str,
+    threads: int,
+    source: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A pipe takes memory, and a thread that ends leaves the others of its process waiting."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Channel, "send", fail)
+    begun = time.monotonic()
+
+    def not_for_ever() -> None:
+        assert time.monotonic() - begun < 30
+
+    with (
+        pytest.raises(Died, match=said),
+        Pool(Job(source), processes=1, threads=threads) as pool,
+    ):
+        for number in range(_FOLDERS):
+            pool.submit("scan", [f"{number}"], print)
+        pool.run(on_tick=not_for_ever)
+    assert ("a mistake of ours" in capfd.readouterr().err) is isinstance(error, RuntimeError)
 
 
 @pytest.mark.parametrize(

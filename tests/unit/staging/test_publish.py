@@ -183,6 +183,25 @@ def test_what_changes_while_others_of_its_directory_go_stays(
     assert target.contents() == {"b": "somebody's"}
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ESTALE])
+def test_a_directory_that_a_disk_keeps_is_not_taken_for_somebody_elses(
+    number: int, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others made stay goes from the record; a later run would never remove it."""
+    fill(target.data, {"away/deep/x": "1"})
+    manifest = target.manifest("away/deep/x")
+    plan = CopyPlan(delete=["away/deep/x"], delete_directories=["away", "away/deep"])
+
+    def fail(name: str, *, dir_fd: int) -> None:
+        raise OSError(number, os.strerror(number), name)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError) as caught:
+        patched.setattr(os, "rmdir", fail)
+        target.update(manifest, plan)
+    assert caught.value.errno == number
+    assert target.update(manifest, plan) == [] and not (target.data / "away").exists()
+
+
 @pytest.mark.parametrize("name", ["new", "sub/new"])
 def test_a_place_that_somebody_took_is_left(name: str, target: Target) -> None:
     fill(target.data, {"sub/old": "1"})

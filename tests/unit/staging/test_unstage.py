@@ -34,6 +34,18 @@ def test_a_quota_that_is_used_up_is_to_be_raised_before_removing(number: int) ->
     assert "run the same command again" in (error.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("named", "where"), [(7, ""), (b"a/b", " (a/b)"), ("/state/manifest.jsonl",) * 2]
+)
+def test_a_path_is_named_and_a_descriptors_number_is_not(named: object, where: str) -> None:
+    """Python reports the number of what it listed or changed by descriptor as a file name."""
+    record: Any = SimpleNamespace(target="/fast/data")
+    error = OSError(errno.EIO, "says the kernel")
+    error.filename = named
+    where = f" ({where})" if where.startswith("/") else where
+    assert f"could not be removed: says the kernel{where}; what" in _stopped(error, record).message
+
+
 @pytest.mark.parametrize("left", [".hostprep-data", "data"])
 def test_a_directory_that_a_share_keeps_for_a_reader_is_told_of_as_that(
     left: str, tmp_path: Path
