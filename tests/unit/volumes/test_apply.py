@@ -78,6 +78,41 @@ def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
     assert read_record(path) == before
 
 
+@pytest.mark.parametrize("blind", [True, False])
+def test_what_cannot_be_unmounted_again_stays_on_record_and_the_cause_is_told(
+    blind: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "volume")
+    facts = fresh(path)
+    plan = plan_volume(VolumeRequest(path, 1 << 20, force=True), facts)
+    there = Mount(50, 27, "0:50", "/", path, "tmpfs", facts.source, ("rw",), ("rw",))
+
+    def failing(*_: object) -> None:
+        raise HostprepError("another step failed.", "mend that")
+
+    def look(*_: object) -> Mount:
+        if blind:
+            raise HostprepError("/proc/self/mountinfo cannot be read.", "mount it")
+        return there
+
+    def busy(*_: object) -> None:
+        raise HostprepError("it is busy.")
+
+    monkeypatch.setattr(apply, "make_dirs", failing)
+    monkeypatch.setattr(apply, "mount_at", look)
+    monkeypatch.setattr(apply, "unmount", busy)
+    with pytest.raises(HostprepError) as caught:
+        _mount(plan, facts, 0)
+    why = "/proc/self/mountinfo cannot be read." if blind else "it is busy."
+    assert caught.value.message == (
+        f"another step failed; what may be mounted on {path} by now could not be unmounted, and"
+        f" stays on record: {why}"
+    )
+    assert caught.value.hint == "mend that"
+    record = read_record(path)
+    assert record is not None and record.device is None
+
+
 @pytest.mark.parametrize("said", ["permission denied.", "cannot mount hostprep read-only."])
 def test_where_a_profile_forbids_to_mount_it_is_named(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
