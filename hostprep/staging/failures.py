@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from hostprep.errors import OF_A_DISK, HostprepError, NoRoom, Refused, without_claim
+from hostprep.errors import LIMIT_HINTS, OF_A_DISK, HostprepError, NoRoom, Refused, without_claim
 from hostprep.staging.model import StageRequest
 from hostprep.staging.reasons import LET_CHOWN, NO_CHOWN
 from hostprep.staging.resuming import run_again
@@ -68,7 +68,11 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
     hint = f"fix that and {run_again(then)}"
     records = f"{state_dir()}/"
     # A directory above the records is named if they could not be made in it.
-    if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
+    of_records = f"{name}/".startswith(records) or records.startswith(f"{name}/")
+    if error.errno in LIMIT_HINTS and not (error.errno == errno.EAGAIN and name):
+        limit = LIMIT_HINTS[error.errno].partition(", and run")[0]
+        hint = f"{limit}, and {run_again(then)}"
+    elif name.startswith("/") and of_records:
         hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR=DIR moves them elsewhere"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
