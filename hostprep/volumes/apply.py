@@ -32,6 +32,7 @@ from hostprep.volumes.records import VolumeRecord, delete_record, requester, wri
 
 FstabEdit = Callable[[bytes], bytes]
 LOCK = "volumes"
+_ALONE = "run the same command again, once nothing else mounts or unmounts there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,8 @@ def _set_owner_and_mode(
     assert facts.mount is not None
     with closing_fd(os.open(facts.path, DIRECTORY_FLAGS)) as descriptor:
         if not is_on(descriptor, facts.mount):
-            raise HostprepError(f"{facts.path} is now another file system; it was left alone.")
+            said = f"{facts.path} is now another file system; it was left alone."
+            raise HostprepError(said, _ALONE)
         if owner is not None:
             os.fchown(descriptor, *owner)
         if mode is not None:
@@ -223,7 +225,10 @@ def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:
             "systemd may have unmounted it again: see `journalctl -b -t systemd`",
         )
     if differences := compare_options(live, options):
-        raise HostprepError(f"the kernel mounted {path} with {'; '.join(differences)}.")
+        raise HostprepError(
+            f"the kernel mounted {path} with {'; '.join(differences)}.",
+            f"{_ALONE}; if it stays so, the kernel's log may say why (dmesg)",
+        )
     return live
 
 
@@ -273,7 +278,7 @@ def _is_of(record: VolumeRecord, facts: VolumeFacts) -> bool:
 def _mount_of(path: str) -> Mount:
     mount = mount_at(path, read_mounts())
     if mount is None:
-        raise HostprepError(f"{path} was unmounted by somebody else in the meantime.")
+        raise HostprepError(f"{path} was unmounted by somebody else in the meantime.", _ALONE)
     return mount
 
 

@@ -299,7 +299,12 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
         hint = "see what the kernel says of it (`dmesg`), and run the same command again"
         raise UnmountFailed(failed, hint) from None
     if read_live(path) is not None:
-        raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
+        raise HostprepError(
+            f"the volume is unmounted, and another tmpfs was mounted on {path} below it, which is"
+            " left.",
+            f"`findmnt {shlex.quote(path)}` shows it; once that is unmounted too, the same command"
+            " removes what else is left of the volume",
+        )
     # Asked afterwards, because the kernel may have unmounted others with it (mount_namespaces(7)).
     try:
         places = () if mount is None else mounted_places(mount)

@@ -12,12 +12,12 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
 from hostprep.system.run import CommandFailed, Completed
 from hostprep.volumes import apply
-from hostprep.volumes.apply import _mount, _set_owner_and_mode
+from hostprep.volumes.apply import _ALONE, _mount, _set_owner_and_mode, _verified
 from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, read_record, write_record
-from tests.unit.volumes.made import fresh
+from tests.unit.volumes.made import fresh, live_volume
 
 
 def test_who_is_stopped_before_anything_is_mounted_leaves_nothing_on_record(
@@ -141,8 +141,19 @@ def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:
     device = f"{os.major(number)}:{os.minor(number)}"
     mount = Mount(50, 27, device, "/", str(tmp_path), "tmpfs", "hostprep", ("rw",), ("rw",))
     facts = replace(fresh(str(tmp_path)), mount=replace(mount, device="0:0"))
-    with pytest.raises(HostprepError, match="is now another file system"):
+    with pytest.raises(HostprepError, match="is now another file system") as caught:
         _set_owner_and_mode(facts, None, 0o755)
+    assert caught.value.hint == _ALONE
     assert tmp_path.stat().st_mode & 0o7777 == 0o700
     _set_owner_and_mode(replace(facts, mount=mount), None, 0o755)
     assert tmp_path.stat().st_mode & 0o7777 == 0o755
+
+
+def test_what_the_kernel_made_something_else_of_comes_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a mount(8) that says nothing, changes nothing and ends with 0."""
+    monkeypatch.setattr(apply, "read_live", lambda _: live_volume(path="/mnt/data", size_bytes=4))
+    with pytest.raises(HostprepError, match=r"with size .* instead of") as caught:
+        _verified("/mnt/data", ("size=8192",))
+    assert str(caught.value.hint).startswith(_ALONE)
