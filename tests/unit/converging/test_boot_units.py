@@ -682,3 +682,15 @@ def test_why_a_directory_cannot_be_looked_at_is_one_sentence(
     assert unwritable(tmp_path) == (
         f"{tmp_path} cannot be looked at: /proc/self/mountinfo cannot be read: Too many open files"
     )
+
+
+def test_what_systemd_is_to_read_again_is_told_as_it_is(
+    dataset: DatasetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(boot_units, "_is_for_systemd", lambda _: True)
+    monkeypatch.setattr(boot_units, "stop_unit", lambda _: None)
+    monkeypatch.setattr(boot_units, "daemon_reload", told.append)
+    apply_boot(planned(dataset))
+    apply_boot(planned(prune=True))
+    assert told == [f"{UNIT} is written", f"{UNIT} is removed"]
