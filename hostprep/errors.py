@@ -122,6 +122,11 @@ def reading_hint(error: OSError) -> str:
     return _PATH_HINTS.get(error.errno or 0, MEND_HINT)
 
 
+def limit_hint(words: str) -> str | None:
+    """Return what to do about a limit that the words of an error name; None for other errors."""
+    return next((hint for code, hint in LIMIT_HINTS.items() if words == os.strerror(code)), None)
+
+
 def one_line(text: str) -> str:
     """Return ``text`` with control characters, line ends and undecodable bytes as escapes.
 

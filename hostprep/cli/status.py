@@ -37,11 +37,13 @@ def status(
     from hostprep.staging.record.records import damaged_records as damaged_datasets
     from hostprep.staging.status import dataset_statuses
     from hostprep.volumes.records import damaged_records as damaged_volumes
-    from hostprep.volumes.status import volume_statuses
+    from hostprep.volumes.status import unread_fstab, volume_statuses
 
     volumes = volume_statuses()
     damaged = (damaged_volumes(), damaged_datasets(), damaged_boot_records())
     problems = [error.message for found in damaged for error in found.values()]
+    if (unread := unread_fstab()) is not None:
+        problems.append(unread.message)
     with ProgressReporter(quiet=not sys.stderr.isatty()) as reporter:
         datasets = dataset_statuses(check_source=not no_source, observer=reporter)
     back = {each.record.target: each for each in comebacks(datasets)}
@@ -111,6 +113,8 @@ def _of_it(path: str, problem: str) -> str:
 
 
 def _fstab_words(volume: VolumeStatus) -> str:
+    if volume.in_fstab is None:
+        return "it cannot be read, so whether it has a line is not known"
     if volume.foreign_line is not None:
         own = "has its line" if volume.in_fstab else "no line of hostprep's, gone after a reboot"
         return f"{own}; {volume.foreign_line}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from hostprep.converging.boot_record import (
 )
 from hostprep.converging.boot_template import is_ours, own_command, own_environment, own_programs
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.host.block import IN_MEMORY, SERVED, locate
 from hostprep.host.mounts import lies_in, mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
@@ -137,7 +138,7 @@ def gather_boot(
     wanted = [dataset for dataset in datasets if dataset.at_boot]
     directory = unit_dir()
     command = own_command()
-    names = {path.name for path in directory.glob(unit_pattern())}
+    names = _units_in(directory)
     records = all_boot_records()
     traces = recorded_units() | left_links(directory, unit_pattern())
     return BootFacts(
@@ -151,6 +152,19 @@ def gather_boot(
         traces=tuple(sorted(traces - names)),
         systemd=systemd_runs(),
     )
+
+
+def _units_in(directory: Path) -> set[str]:
+    """Return the names of the services in a directory; none if it is not there or not for us."""
+    try:
+        return set(fnmatch.filter(os.listdir(directory), unit_pattern()))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return set()
+    except OSError as error:
+        raise HostprepError(
+            f"the services in {directory} cannot be listed: {error.strerror}; nothing was changed.",
+            reading_hint(error),
+        ) from None
 
 
 def _installed(directory: Path, unit: str) -> Installed:

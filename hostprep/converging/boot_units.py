@@ -119,14 +119,16 @@ def apply_boot(steps: Iterable[BootStep]) -> None:
     finds the rest.
     """
     steps = [step for step in steps if step.planned.changes]
-    done = False
+    changed: list[str] = []
     try:
         for step in steps:
             _carry_out(step)
-            done = done or _is_for_systemd(step)
+            if _is_for_systemd(step):
+                how = "removed" if step.remove else "written"
+                changed.append(f"{step.path.name} is {how}")
     finally:
-        if done:
-            daemon_reload("the boot service")
+        if changed:
+            daemon_reload(" and ".join(changed))
     for step in steps:
         if step.start:
             start_unit(step.path.name)

@@ -26,7 +26,7 @@ from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.options import parse_options
 from hostprep.volumes.settings import DEFAULT_MODE
-from hostprep.volumes.status import volume_statuses
+from hostprep.volumes.status import unread_fstab, volume_statuses
 
 _HEAD = """\
 # What this host must look like. `hostprep plan` shows what that would change here, and
@@ -136,6 +136,8 @@ def write_draft(draft: Draft, path: Path) -> None:
 
 def _volumes(notes: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
+    if (unread := unread_fstab()) is not None:
+        notes.append(f"{unread.message.removesuffix('.')}: what only it says is left out")
     for status in volume_statuses():
         if status.problem is not None:
             notes.append(f"{status.path} is left out: {status.problem}")
@@ -143,7 +145,7 @@ def _volumes(notes: list[str]) -> dict[str, list[str]]:
         facts = gather(status.path)
         if facts.live is not None and facts.is_ours:
             found[status.path] = _volume(facts.live, facts)
-            if not status.in_fstab:
+            if status.in_fstab is False:
                 notes.append(f"{status.path} has no line in fstab yet; apply adds it")
         elif facts.live is None and facts.fstab_entry is not None:
             size = parse_options(facts.fstab_entry.options).size_bytes

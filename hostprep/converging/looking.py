@@ -26,7 +26,7 @@ from hostprep.converging.sources import (
     real_paths,
 )
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, Stopped
+from hostprep.errors import HostprepError, Refused, Stopped, reading_hint
 from hostprep.host.answering import NoAnswer
 from hostprep.host.mounts import lies_in
 from hostprep.spec.model import DatasetSpec
@@ -90,6 +90,8 @@ class Looker:
             raise
         except HostprepError as problem:
             return DatasetLook(spec, spec.target, problem=problem)
+        except OSError as error:  # of its records, or of its target
+            return DatasetLook(spec, spec.target, problem=_unlooked(spec, error))
 
     def look_ahead(self, look: DatasetLook, feeder: DatasetLook) -> DatasetLook:
         """Look again at a data set whose source ``feeder`` has yet to stage; changes nothing.
@@ -133,6 +135,8 @@ class Looker:
             raise
         except HostprepError as problem:
             return dataclasses.replace(look, problem=problem)
+        except OSError as error:
+            return dataclasses.replace(look, problem=_unlooked(spec, error))
 
     def look_behind(self, look: DatasetLook, feeder: DatasetLook) -> DatasetLook:
         """Return what to do with an existing data set whose source is yet to change.
@@ -172,6 +176,15 @@ class Looker:
             return dataclasses.replace(
                 _seen(spec, plan, self.passing), source=source, origin=origin
             )
+
+
+def _unlooked(spec: DatasetSpec, error: OSError) -> HostprepError:
+    where = f" ({error.filename})" if isinstance(error.filename, str) else ""
+    return HostprepError(
+        f"what staging {spec.target} takes cannot be told: {error.strerror or error}{where};"
+        " nothing was changed.",
+        reading_hint(error),
+    )
 
 
 def _origin(look: DatasetLook, feeder: DatasetLook) -> str:

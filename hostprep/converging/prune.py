@@ -11,7 +11,7 @@ from hostprep.converging.model import Change, Kind, ObjectPlan, Unchanged
 from hostprep.converging.volume_changes import change_of
 from hostprep.converging.volumes import Freed
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.host.answering import PATIENCE_SECONDS, no_answer, silent_ones
 from hostprep.host.mounts import lies_in
 from hostprep.staging.observer import Observer
@@ -279,8 +279,14 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
     # Do not look into a mount that stays: that may hang, and the mount is a reason to refuse
     # anyway.
     if facts.live is not None and not below and os.access(path, os.R_OK):
-        names = sorted(os.listdir(path))
-        entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
+        try:
+            names = sorted(os.listdir(path))
+            entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
+        except OSError as error:
+            return HostprepError(
+                f"what is in {path} cannot be listed: {error.strerror}; nothing was changed.",
+                reading_hint(error),
+            )
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
     plan = plan_unmount(UnmountRequest(path, fstab=True), facts, users)
     barred = lacking_right_to_unmount(plan) if os.geteuid() == 0 else None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hostprep.converging.model import Kind, ObjectPlan, Problem
-from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError, without_claim
 from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.system.files import new_file_obstacle
@@ -112,8 +112,10 @@ def unwritable(directory: Path) -> str | None:
         return f"{place} is not a directory"
     try:
         mount = mount_containing(followed(place), read_mounts())
-    except (OSError, HostprepError) as error:
-        return f"{place} cannot be looked at: {getattr(error, 'strerror', None) or error}"
+    except HostprepError as error:
+        return f"{place} cannot be looked at: {without_claim(error.message).removesuffix('.')}"
+    except OSError as error:
+        return f"{place} cannot be looked at: {error.strerror or error}"
     if mount is not None and mount.fstype in MADE_UP:
         return f"the kernel generates all that is in {place} ({mount.fstype})"
     code = new_file_obstacle(place)

@@ -16,7 +16,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, reading_hint
 from hostprep.host.block_device import Device, Transport, chain, device_folder, folder_of_name
 from hostprep.host.mounts import Mount, mount_containing, mount_of, read_mounts
-from hostprep.host.reading import read_lines
+from hostprep.host.reading import entries_of, matching, read_lines
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.following import followed
 
@@ -157,8 +157,8 @@ def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device
 
 def _btrfs_members(one: Path, root: Path) -> list[Path]:
     """Return the sysfs folders of all devices of the btrfs that ``one`` belongs to."""
-    for listing in sorted((root / "sys/fs/btrfs").glob("*-*/devices")):
-        members = {entry.name: entry.resolve() for entry in sorted(listing.iterdir())}
+    for listing in matching(root / "sys/fs/btrfs", "*-*/devices"):
+        members = {entry.name: entry.resolve() for entry in entries_of(listing)}
         if one.name in members:
             return list(members.values())
     return [one]
@@ -168,7 +168,7 @@ def _zfs_members(dataset: str, root: Path) -> list[Path]:
     """Return the devices of a pool by what udev found on them; the kernel itself does not say."""
     pool = dataset.split("/")[0]
     members = []
-    for entry in sorted((root / "run/udev/data").glob("b*:*")):
+    for entry in matching(root / "run/udev/data", "b*:*"):
         lines = read_lines(entry)
         if "E:ID_FS_TYPE=zfs_member" in lines and f"E:ID_FS_LABEL={pool}" in lines:
             folder = device_folder(entry.name[1:], root)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.reading import read_number, read_text
+from hostprep.host.reading import entries_of, matching, read_number, read_text
 
 
 class Transport(StrEnum):
@@ -93,7 +93,7 @@ _DM_KINDS = (
 def device_folder(number: str, root: Path = Path("/")) -> Path | None:
     """Return the sysfs folder of the device ``number`` (``259:2``), None if there is none."""
     link = root / "sys/dev/block" / number
-    return link.resolve() if link.exists() else None
+    return link.resolve() if os.path.exists(link) else None
 
 
 def folder_of_name(name: str, root: Path = Path("/")) -> Path | None:
@@ -103,15 +103,15 @@ def folder_of_name(name: str, root: Path = Path("/")) -> Path | None:
     """
     short = name.removeprefix("/dev/")
     direct = root / "sys/class/block" / short.replace("/", "!")
-    if direct.exists():
+    if os.path.exists(direct):
         return direct.resolve()
     mapped = short.removeprefix("mapper/")
-    for folder in sorted((root / "sys/class/block").glob("dm-*")):
+    for folder in matching(root / "sys/class/block", "dm-*"):
         if _read(folder / "dm/name") == mapped:
             return folder.resolve()
     if root == Path("/") and os.path.exists(name):  # /dev/disk/by-uuid/..., /dev/vg/lv
         real = root / "sys/class/block" / os.path.basename(os.path.realpath(name))
-        return real.resolve() if real.exists() else None
+        return real.resolve() if os.path.exists(real) else None
     return None
 
 
@@ -139,17 +139,16 @@ def chain(folder: Path) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
 
 
 def _below(folder: Path) -> list[Path]:
-    if (folder / "partition").exists():
+    if os.path.exists(folder / "partition"):
         return [folder.parent]
-    slaves = folder / "slaves"
-    return sorted(entry.resolve() for entry in slaves.iterdir()) if slaves.is_dir() else []
+    return sorted(entry.resolve() for entry in entries_of(folder / "slaves"))
 
 
 def read_device(folder: Path) -> Device:
     """Return what sysfs says about the device in ``folder`` (a resolved path)."""
     name = folder.name.replace("!", "/")
     # A partition has no queue and no model of its own, but its disk's.
-    disk = folder.parent if (folder / "partition").exists() else folder
+    disk = folder.parent if os.path.exists(folder / "partition") else folder
     kind, label = _kind(folder)
     model = _model(disk)
     transport = _transport(disk) if kind in ("disk", "part", "ram") else None
@@ -177,15 +176,15 @@ def read_device(folder: Path) -> Device:
 
 
 def _kind(folder: Path) -> tuple[str, str | None]:
-    if (folder / "partition").exists():
+    if os.path.exists(folder / "partition"):
         return "part", None
-    if (folder / "dm").is_dir():
+    if os.path.isdir(folder / "dm"):
         uuid = _read(folder / "dm/uuid") or ""
         kind = next((kind for prefix, kind in _DM_KINDS if uuid.startswith(prefix)), "dm")
         return kind, _read(folder / "dm/name")
-    if (folder / "md").is_dir():
+    if os.path.isdir(folder / "md"):
         return "raid", _read(folder / "md/level")
-    if (folder / "bcache").exists() and folder.name.startswith("bcache"):
+    if os.path.exists(folder / "bcache") and folder.name.startswith("bcache"):
         return "bcache", None
     if folder.name.startswith("loop"):
         return "loop", None
@@ -216,7 +215,7 @@ def _transport(disk: Path) -> Transport | None:
 def _fabric(disk: Path) -> bool:
     """Return whether an NVMe namespace is reached over a network."""
     said = [_read(disk / "device/transport")]
-    said += [_read(path) for path in sorted((disk / "device").glob("nvme[0-9]*/transport"))]
+    said += [_read(path) for path in matching(disk / "device", "nvme[0-9]*/transport")]
     words = [word for word in said if word]
     return bool(words) and all(word != "pcie" for word in words)
 

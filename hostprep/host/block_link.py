@@ -5,11 +5,12 @@ Idle links slow down: read this while the drive works.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.reading import read_text
+from hostprep.host.reading import matching, read_text
 
 # Bytes a second of one lane: transfers a second, less the line code (8b/10b up to 5 GT/s, 128b/130b
 # from 8 GT/s, the flits of 64 GT/s). PCI Express Base Specification.
@@ -49,7 +50,7 @@ class PcieLink:
 def nvme_link(name: str, root: Path = Path("/")) -> PcieLink | None:
     """Return the narrowest link on the way to the NVMe disk ``name``, None if it is not known."""
     device = root / "sys/block" / name / "device"
-    controllers = [device, *sorted(device.glob("nvme[0-9]*"))]  # a subsystem has several
+    controllers = [device, *matching(device, "nvme[0-9]*")]  # a subsystem has several
     links = [link for controller in controllers for link in _links(controller / "device")]
     return min(links, key=lambda link: link.bytes_per_s, default=None)
 
@@ -57,7 +58,7 @@ def nvme_link(name: str, root: Path = Path("/")) -> PcieLink | None:
 def _links(pci: Path) -> list[PcieLink]:
     """Return the links from a PCI function up to the root port."""
     links = []
-    folder = pci.resolve() if pci.exists() else None
+    folder = pci.resolve() if os.path.exists(pci) else None
     while folder is not None and re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:.*", folder.name):
         if link := _link(folder):
             links.append(link)

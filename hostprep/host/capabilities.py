@@ -26,8 +26,26 @@ def has_capability(capability: Capability, root: Path = Path("/")) -> bool:
 
     In a container root has few of them, unless it was started with ``--privileged``.
     """
-    effective = own_status(root, "CapEff")
-    return effective is not None and bool(int(effective, 16) >> capability & 1)
+    effective = _effective(root)
+    return effective is not None and bool(effective >> capability & 1)
+
+
+def lacks_capability(capability: Capability, root: Path = Path("/")) -> bool:
+    """Whether it is known not to be effective; False if that is unknown.
+
+    For what can be tried: without /proc, or without a free descriptor, nothing says so, and what is
+    wrong then is something else.
+    """
+    effective = _effective(root)
+    return effective is not None and not effective >> capability & 1
+
+
+def _effective(root: Path) -> int | None:
+    told = own_status(root, "CapEff")
+    try:
+        return None if told is None else int(told, 16)
+    except ValueError:
+        return None
 
 
 def users_are_mapped(root: Path = Path("/")) -> bool:

@@ -5,6 +5,7 @@ Formats: cgroups(7).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,7 +97,7 @@ def _chain(root: Path, mount: Mount, group: str) -> Iterator[Path]:
         inside = ()
     for depth in range(len(inside), -1, -1):
         folder = top.joinpath(*inside[:depth])
-        if folder.is_dir():
+        if os.path.isdir(folder):
             yield folder
 
 

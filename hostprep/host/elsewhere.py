@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from hostprep.errors import HostprepError, reading_hint
 from hostprep.host.mounts import Mount, mount_containing, parse_mountinfo, read_mounts
 from hostprep.host.processes import in_words
 from hostprep.host.reading import read_link
@@ -54,10 +55,16 @@ def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
 
     ``root`` is where /proc is read. Paths are as that process sees them: if all processes of a
     namespace are in a chroot, paths are relative to one of these. What an ordinary user may not
-    look into is skipped, and a namespace without processes cannot be seen.
+    look into is skipped, and a namespace without processes cannot be seen. Raises
+    ``HostprepError`` if /proc cannot be listed.
     """
     seen = {"", read_link(root / "proc/self/ns/mnt")}
-    pids = sorted(int(name) for name in os.listdir(root / "proc") if name.isdigit())
+    try:
+        pids = sorted(int(name) for name in os.listdir(root / "proc") if name.isdigit())
+    except OSError as error:
+        raise HostprepError(
+            f"/proc cannot be listed: {error.strerror}.", reading_hint(error)
+        ) from None
     for see_all in (True, False):
         for pid in pids:
             process = root / "proc" / str(pid)
@@ -67,7 +74,6 @@ def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
             try:
                 text = (process / "mountinfo").read_bytes()
             except OSError:
-                # it has ended: another may be in the same namespace
                 continue  # it has ended: another one may be in the same namespace
             seen.add(namespace)
             for mount in parse_mountinfo(text):

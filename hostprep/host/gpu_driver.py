@@ -64,7 +64,7 @@ def read_driver(root: Path = Path("/")) -> DriverFacts:
 
 def _other(root: Path) -> str | None:
     for name, signs in _OTHERS.items():
-        if any(all((root / path).exists() for path in paths) for paths in signs):
+        if any(all(os.path.exists(root / path) for path in paths) for paths in signs):
             return name
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def _swaps_to_ram_alone(root: Path) -> bool:
 
 def _writes_to_no_disk(zram: Path) -> bool:
     # A kernel without CONFIG_ZRAM_WRITEBACK lacks this file; without sysfs it is not known.
-    return zram.is_dir() and read_text(zram / "backing_dev") in (None, "none")
+    return os.path.isdir(zram) and read_text(zram / "backing_dev") in (None, "none")
 
 
 def headroom(

@@ -8,6 +8,7 @@ them makes them printable.
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def read_counts(path: Path) -> dict[str, int]:
     """Return the numbers of a file that has a name and a number in each line, by their names."""
     pairs = map(str.split, read_lines(path))
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def entries_of(folder: Path) -> list[Path]:
+    """Return what is in a folder, by name; nothing if it is not there or cannot be read."""
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except OSError:
+        return []
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches ``pattern`` below a folder, by name; nothing where it cannot be read."""
+    return [folder / name for name in sorted(glob.glob(pattern, root_dir=folder))]
 
 
 def read_link(path: Path) -> str:

@@ -14,6 +14,7 @@ from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.cgroups import read_cpu_throttling, throttled_share
 from hostprep.host.cpu import scheduled_cpus
 from hostprep.host.cpu_time import cpu_ticks
+from hostprep.host.reading import matching
 from hostprep.probing.model import Load
 
 # The unit in /proc/diskstats, whatever the disk's own is (Documentation/admin-guide/iostats).
@@ -129,5 +130,5 @@ def counting_devices(disk: str, root: Path = Path("/")) -> tuple[str, ...]:
     namespace = _NAMESPACE.fullmatch(disk)
     if namespace is None:
         return (disk,)
-    paths = (root / "sys/class/block").glob(f"nvme{namespace[1]}c*n{namespace[2]}")
-    return tuple(sorted(path.name for path in paths)) or (disk,)
+    paths = matching(root / "sys/class/block", f"nvme{namespace[1]}c*n{namespace[2]}")
+    return tuple(path.name for path in paths) or (disk,)

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.readiness import checks as package
 from hostprep.readiness.model import Check, Level
 
@@ -27,8 +27,16 @@ class Selection:
 
 
 def all_checks() -> tuple[Check[Any], ...]:
-    """Return every check, by code. Raises ``ValueError`` if two have the same code."""
+    """Return every check, by code.
+
+    Raises ``ValueError`` if two have the same code, ``HostprepError`` if they cannot be listed.
+    """
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    if not names:  # that is what comes of a folder that cannot be read
+        raise HostprepError(
+            f"hostprep's own checks in {package.__path__[0]} cannot be listed.",
+            "raise `ulimit -n` if too many files are open; else see its mode, and dmesg",
+        )
     return collect(importlib.import_module(f"{package.__name__}.{name}") for name in names)
 
 

@@ -75,7 +75,11 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
     hint = f"fix that and {run_again(then)}"
     records = f"{state_dir()}/"
     # A directory above the records is named if they could not be made in it.
-    if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
+    of_records = f"{name}/".startswith(records) or records.startswith(f"{name}/")
+    if error.errno in LIMIT_HINTS and not (error.errno == errno.EAGAIN and name):
+        limit = LIMIT_HINTS[error.errno].partition(", and run")[0]
+        hint = f"{limit}, and {run_again(then)}"
+    elif name.startswith("/") and of_records:
         hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR=DIR moves them elsewhere"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, limit_hint
 from hostprep.host.answering import Standstill
 from hostprep.host.block import SERVED, PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
@@ -198,11 +198,11 @@ def _look_over(
         meanwhile=map(importlib.import_module, _NEEDED_LATER),
     )
     if "" in scan.unreadable:
+        reason = scan.skipped[0].reason
+        repair = "repair the source (for a disk, `dmesg` says more), or run it as a user who may"
         raise HostprepError(
-            f"the source {request.source} cannot be read: {scan.skipped[0].reason}; "
-            "nothing was changed.",
-            "repair the source (for a disk, `dmesg` says more), or run it as a user who may"
-            " read it",
+            f"the source {request.source} cannot be read: {reason}; nothing was changed.",
+            limit_hint(reason) or f"{repair} read it",
         )
     observer.progress(scan.totals.entries, 0)
     return scan

@@ -53,6 +53,10 @@ CURES = {
         "repair the failing disk or server, of the source or of the target (for a disk, `dmesg`"
         " says more)"
     ),
+    # What the machine lacks is no fault of the source. The first begins with the second.
+    os.strerror(errno.ENFILE): "raise the machine's limit on open files (sysctl fs.file-max)",
+    os.strerror(errno.EMFILE): "raise the limit on open files (ulimit -n)",
+    os.strerror(errno.ENOMEM): "free some memory",
 }
 
 

@@ -176,10 +176,15 @@ def remove_stale_temps(path: Path) -> None:
     """
     ours = re.compile(re.escape(f".{path.name}{_TEMP_INFIX}") + "[0-9a-f]{16}")
     try:
-        for name in filter(ours.fullmatch, os.listdir(path.parent)):
-            _remove_unlocked(path.parent / name)
+        names = os.listdir(path.parent)
     except OSError as error:
-        raise _failed(path, "has leftovers of a killed run beside it", error) from None
+        raise _failed(path, "was not written: its folder cannot be listed", error) from None
+    for name in filter(ours.fullmatch, names):
+        try:
+            _remove_unlocked(path.parent / name)
+        except OSError as error:
+            what = f"was not written: {name}, beside it, is left of a killed run, and stays"
+            raise _failed(path, what, error) from None
 
 
 def _link_refusal(path: Path) -> Refused:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from hostprep.errors import HostprepError
+from hostprep.errors import LIMIT_HINTS, HostprepError
 from hostprep.system.renaming import exchange
 from hostprep.system.state import boot_dir, squashed_hint, state_dir
 
@@ -83,6 +83,8 @@ def no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError
     if beside_records and "HOSTPREP_RUN_DIR" not in os.environ:
         hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
         of_service = "StateDirectory=NAME and Environment=HOSTPREP_STATE_DIR=%S/NAME"
+    if error.errno in LIMIT_HINTS and failed != "locked":  # this is not the directory's fault
+        hint = LIMIT_HINTS[error.errno]
     if error.errno == errno.EROFS:
         if path.parent.is_dir():
             hint += f"; a systemd service with ProtectSystem= needs ReadWritePaths={path.parent}"

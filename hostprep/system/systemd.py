@@ -132,21 +132,21 @@ def stop_unit(name: str) -> None:
     run(["systemctl", "reset-failed", "--", name], wanted_for="reset a service", ok=(0, 1))
 
 
-def daemon_reload(written: str = "fstab") -> None:
-    """Make systemd read fstab and its units again; ``written`` says which of them was changed.
+def daemon_reload(changed: str = "fstab is written") -> None:
+    """Make systemd read fstab and its units again; ``changed`` says what was done to them.
 
     Raises ``NotReloaded`` if it does not.
     """
     try:
         run(
             ["systemctl", "daemon-reload"],
-            wanted_for=f"let systemd read {written} again",
+            wanted_for="let systemd read fstab and its units again",
             package="systemd",
             timeout_seconds=120,
         )
     except HostprepError as error:
         raise NotReloaded(
-            f"{written} is written, but systemd did not read it again: {error.message}",
+            f"{changed}, but systemd did not read that again: {error.message}",
             "run `systemctl daemon-reload`; at the next boot systemd reads it anyway",
         ) from None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, without_claim
-from hostprep.host.capabilities import Capability, has_capability
+from hostprep.host.capabilities import Capability, lacks_capability
 from hostprep.host.elsewhere import namespaces
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.descriptors import closing_fd
@@ -21,7 +21,7 @@ from hostprep.system.systemd import NotReloaded
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import volume_id_for
-from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
+from hostprep.volumes.fstab_file import NotReadBack, check_edit, edit_fstab, fstab_path
 from hostprep.volumes.fstab_plan import fstab_edit
 from hostprep.volumes.live import is_on, read_live
 from hostprep.volumes.model import LiveVolume
@@ -32,6 +32,7 @@ from hostprep.volumes.records import VolumeRecord, delete_record, requester, wri
 
 FstabEdit = Callable[[bytes], bytes]
 LOCK = "volumes"
+_ALONE = "run the same command again, once nothing else mounts or unmounts there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def lacking_right_to_mount(plan: VolumePlan) -> HostprepError | None:
 
 def mounting_problem(path: str) -> HostprepError | None:
     """Return why root in a container cannot mount; mount(8) only says "permission denied"."""
-    if has_capability(Capability.SYS_ADMIN):
+    if not lacks_capability(Capability.SYS_ADMIN):
         return None
     return HostprepError(
         f"mounting on {path} needs CAP_SYS_ADMIN, which root does not have here, as in most"
@@ -155,18 +156,35 @@ def _mount(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
         live = _verified(facts.path, plan.options)
         device = _mount_of(facts.path).device
         _remember(plan, facts, device, "the volume was unmounted again")
-    except BaseException:
+    except BaseException as error:
+        _take_back(plan, facts, descriptor, error)
+        raise
+    return live
+
+
+def _take_back(plan: VolumePlan, facts: VolumeFacts, descriptor: int, error: BaseException) -> None:
+    """Remove what is there of a volume whose mount ended with ``error``.
+
+    If that fails as well, the volume stays on record as ours, and the error says so.
+    """
+    try:
         # Nothing was mounted there before, so what is there now is ours and empty: unmount it.
         if _is_mounted(facts):
             unmount(facts.path, descriptor)
-        remove_dirs(plan.make_dirs)
-        with contextlib.suppress(HostprepError):  # report the original error
-            if facts.record is None:
-                delete_record(facts.path)
-            else:
-                write_record(facts.record)
-        raise
-    return live
+    except HostprepError as another:
+        if isinstance(error, HostprepError):
+            error.message = (
+                f"{without_claim(error.message).removesuffix('.')}; what may be mounted on"
+                f" {facts.path} by now could not be unmounted, and stays on record:"
+                f" {another.message}"
+            )
+        return
+    remove_dirs(plan.make_dirs)
+    with contextlib.suppress(HostprepError):  # report the original error
+        if facts.record is None:
+            delete_record(facts.path)
+        else:
+            write_record(facts.record)
 
 
 def _change(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
@@ -190,7 +208,8 @@ def _set_owner_and_mode(
     assert facts.mount is not None
     with closing_fd(os.open(facts.path, DIRECTORY_FLAGS)) as descriptor:
         if not is_on(descriptor, facts.mount):
-            raise HostprepError(f"{facts.path} is now another file system; it was left alone.")
+            said = f"{facts.path} is now another file system; it was left alone."
+            raise HostprepError(said, _ALONE)
         if owner is not None:
             os.fchown(descriptor, *owner)
         if mode is not None:
@@ -206,7 +225,10 @@ def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:
             "systemd may have unmounted it again: see `journalctl -b -t systemd`",
         )
     if differences := compare_options(live, options):
-        raise HostprepError(f"the kernel mounted {path} with {'; '.join(differences)}.")
+        raise HostprepError(
+            f"the kernel mounted {path} with {'; '.join(differences)}.",
+            f"{_ALONE}; if it stays so, the kernel's log may say why (dmesg)",
+        )
     return live
 
 
@@ -214,7 +236,7 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
     """Edit fstab after the volume; ``done`` says what was changed before, if the edit fails."""
     try:
         edit_fstab(fstab_path(), edit, on_wait=on_wait)
-    except (NotReloaded, NotFlushed):
+    except (NotReloaded, NotFlushed, NotReadBack):
         raise  # it was written, and the error says what is left to do
     except HostprepError as error:
         # The error does not know that the volume was changed before.
@@ -256,7 +278,7 @@ def _is_of(record: VolumeRecord, facts: VolumeFacts) -> bool:
 def _mount_of(path: str) -> Mount:
     mount = mount_at(path, read_mounts())
     if mount is None:
-        raise HostprepError(f"{path} was unmounted by somebody else in the meantime.")
+        raise HostprepError(f"{path} was unmounted by somebody else in the meantime.", _ALONE)
     return mount
 
 

@@ -27,6 +27,10 @@ from hostprep.volumes.model import VOLUME_SOURCES
 _SCRATCH_PREFIX = "fstab-check-"
 # Both look at the targets of all lines, and hang at a share whose server is gone.
 _PATIENCE_SECONDS = 10.0
+_OBJECTED = (
+    "`findmnt --verify` shows what is wrong in fstab; without --fstab, the volume works until the"
+    " next boot"
+)
 _PROBLEM = re.compile(r"\s+\[E\] (.*)")
 _PARSE_ERROR = re.compile(r"parse error at line (\d+)")
 
@@ -102,7 +106,8 @@ def _ask_findmnt(old_path: Path | None, new_path: Path, scratch: Path, changed: 
     if worse:
         raise Refused(
             f"findmnt --verify objects to the new fstab: {'; '.join(sorted(worse))}."
-            " Nothing was changed."
+            " Nothing was changed.",
+            _OBJECTED,
         )
 
 
@@ -172,7 +177,7 @@ def _ask_systemd(
     before, after = units
     objection = _objection(before, after, new_path, changed, present)
     if objection is not None:
-        raise Refused(f"systemd's fstab generator {objection}. Nothing was changed.")
+        raise Refused(f"systemd's fstab generator {objection}. Nothing was changed.", _OBJECTED)
 
 
 def _check_room(said: str, into: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, without_claim
 from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.system.files import (
     FileSnapshot,
@@ -65,8 +65,8 @@ def edit_fstab(
     missing file is created, with mode 0644. ``on_wait`` is told if another run has the lock.
 
     Raises ``Refused`` (``ChangedMeanwhile`` if somebody else wrote in between) and
-    ``HostprepError``; the file is untouched then, except for ``NotReloaded`` and ``NotFlushed``,
-    which say so.
+    ``HostprepError``; the file is untouched then, except for ``NotReloaded``, ``NotFlushed`` and
+    ``NotReadBack``, which say so.
     """
     with lock("fstab", purpose=f"edit {path}", on_wait=on_wait):
         draft = _draft(path, edit)
@@ -78,17 +78,28 @@ def edit_fstab(
                     replace_file(path, draft.new, expected=draft.before, check=draft.judge)
             except NotFlushed as error:
                 unflushed = error  # the new file is in place, and systemd has to read it
-            if read_fstab(path) != draft.new:
-                raise HostprepError(
-                    f"{path} was replaced, and somebody else has changed it again already.",
-                    "see whether their version still has hostprep's line",
-                )
+            _check_replaced(path, draft.new)
         if due or (changed and _is_systemds(path)):
             daemon_reload()
             _reload_mark().unlink(missing_ok=True)
         if unflushed is not None:
             raise unflushed
     return changed
+
+
+def _check_replaced(path: Path, new: bytes) -> None:
+    try:
+        there = read_fstab(path)
+    except HostprepError as error:
+        raise NotReadBack(
+            f"{path} was replaced, but could not be read again: {without_claim(error.message)}",
+            error.hint,
+        ) from None
+    if there != new:
+        raise NotReadBack(
+            f"{path} was replaced, and somebody else has changed it again already.",
+            "see whether their version still has hostprep's line",
+        )
 
 
 def check_edit(
@@ -107,6 +118,10 @@ def check_edit(
 def reload_is_due(path: Path) -> bool:
     """Return whether systemd did not read the file again after an earlier edit in this boot."""
     return _is_systemds(path) and _reload_mark().exists()
+
+
+class NotReadBack(HostprepError):
+    """fstab was replaced, and could not be read again."""
 
 
 @dataclass(frozen=True, slots=True)

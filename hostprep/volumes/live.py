@@ -34,8 +34,11 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
     if any(may_hang(each) and lies_in(path, each.target) for each in known):
         check_answers(path)
     with closing_fd(_open_root(mount, known)) as descriptor:
-        check_visible(descriptor, mount, known)
-        space, status = os.fstatvfs(descriptor), os.fstat(descriptor)
+        try:
+            check_visible(descriptor, mount, known)
+            space, status = os.fstatvfs(descriptor), os.fstat(descriptor)
+        except OSError as error:
+            raise _unseen(mount, error, "looked at") from None
     return LiveVolume(
         path=path,
         size_bytes=space.f_blocks * space.f_frsize,
@@ -109,9 +112,12 @@ def _open_root(mount: Mount, mounts: Sequence[Mount]) -> int:
         over = mount_over(mount, mounts)
         if over is not None and error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise _hidden(mount, over) from None
-        raise HostprepError(
-            f"{mount.target} cannot be opened: {error.strerror}.", reading_hint(error)
-        ) from None
+        raise _unseen(mount, error, "opened") from None
+
+
+def _unseen(mount: Mount, error: OSError, failed: str) -> HostprepError:
+    said = f"{mount.target} cannot be {failed}: {error.strerror}."
+    return HostprepError(said, reading_hint(error))
 
 
 def _hidden(mount: Mount, over: Mount | None) -> Refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from enum import StrEnum
@@ -165,7 +166,13 @@ def look(path: str) -> Place:
             return Place(PointKind.OTHER, tuple(parents))
         if current != path:
             parents.append(_folder(current, status, current))
-    return Place(PointKind.DIRECTORY, tuple(parents), entries=first_names(path))
+    try:
+        entries = first_names(path)
+    except OSError as error:
+        raise HostprepError(
+            f"{path} cannot be looked at: {error.strerror}.", reading_hint(error)
+        ) from None
+    return Place(PointKind.DIRECTORY, tuple(parents), entries=entries)
 
 
 def place_refusal(path: str, place: Place) -> Refused | None:
@@ -264,7 +271,10 @@ def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
     removed: list[str] = []
     if not paths:
         return ()
-    elsewhere = [(pid, mount.target) for pid, mount in mounts_elsewhere() if mount.target in paths]
+    try:
+        elsewhere = [(pid, each.target) for pid, each in mounts_elsewhere() if each.target in paths]
+    except HostprepError:
+        return ()  # it cannot be told, so they stay
     for path in reversed(paths):
         if any(target == path and _is_same_place(pid, path) for pid, target in elsewhere):
             break
@@ -296,13 +306,23 @@ def _open_walking(path: str) -> int:
         try:
             inner = os.open(name, DIRECTORY_FLAGS, dir_fd=descriptor)
         except OSError as error:
-            raise Refused(f"{path} changed meanwhile: {name}: {error.strerror}.") from None
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise HostprepError(
+                    f"{name}, on the way to {path}, cannot be opened: {error.strerror}.",
+                    reading_hint(error),
+                ) from None
+            raise Refused(
+                f"{path} changed meanwhile: {name}: {error.strerror}.", "run the same command again"
+            ) from None
         finally:
             os.close(descriptor)
         descriptor = inner
         if who := _folder(path, os.fstat(descriptor), descriptor).others_can_write:
             os.close(descriptor)
-            raise Refused(f"{path} changed meanwhile: {name} {who}; nothing was made in it.")
+            raise Refused(
+                f"{path} changed meanwhile: {name} {who}; nothing was made in it.",
+                "have it writable by root alone (chmod go-w), and run the same command again",
+            )
     return descriptor
 
 

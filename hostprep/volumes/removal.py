@@ -11,7 +11,7 @@ from functools import partial
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
-from hostprep.host.capabilities import Capability, has_capability
+from hostprep.host.capabilities import Capability, lacks_capability
 from hostprep.host.elsewhere import mounted_places
 from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.host.processes import PathUser, users_of
@@ -222,7 +222,7 @@ def _as_done(plan: UnmountPlan, removed: Collection[str]) -> UnmountPlan:
 
 def lacking_right_to_unmount(plan: UnmountPlan) -> HostprepError | None:
     """Return why root in a container cannot unmount: else it is told to end the volume's users."""
-    if not plan.unmount or has_capability(Capability.SYS_ADMIN):
+    if not (plan.unmount and lacks_capability(Capability.SYS_ADMIN)):
         return None
     return HostprepError(
         f"unmounting {plan.path} needs CAP_SYS_ADMIN, which root does not have here, as in most"
@@ -299,9 +299,17 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
         hint = "see what the kernel says of it (`dmesg`), and run the same command again"
         raise UnmountFailed(failed, hint) from None
     if read_live(path) is not None:
-        raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
+        raise HostprepError(
+            f"the volume is unmounted, and another tmpfs was mounted on {path} below it, which is"
+            " left.",
+            f"`findmnt {shlex.quote(path)}` shows it; once that is unmounted too, the same command"
+            " removes what else is left of the volume",
+        )
     # Asked afterwards, because the kernel may have unmounted others with it (mount_namespaces(7)).
-    places = () if mount is None else mounted_places(mount)
+    try:
+        places = () if mount is None else mounted_places(mount)
+    except HostprepError as error:  # it is unmounted here, and the rest goes on
+        return (f"whether it is still mounted elsewhere is not known: {error.message}",)
     if not places:
         return ()
     held = "" if plan.live is None else f" ({format_bytes(plan.live.used_bytes)})"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, without_claim
+from hostprep.errors import HostprepError, Refused, without_claim
 from hostprep.host.boot import boot_id
 from hostprep.host.memory import read_memory
 from hostprep.host.mounts import Mount, mount_at, read_mounts
@@ -16,7 +16,7 @@ from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot
 from hostprep.volumes.fstab_plan import other_source
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import FLAGS, LiveVolume
+from hostprep.volumes.model import FLAGS, VOLUME_SOURCES, LiveVolume
 from hostprep.volumes.options import compare_options, parse_options, size_drift
 from hostprep.volumes.records import VolumeRecord, all_records
 
@@ -28,13 +28,14 @@ class VolumeStatus:
     ``problem`` says why it cannot be looked at although something is mounted there, or that this is
     not hostprep's. ``drift`` says where the mounted volume differs from what hostprep mounted,
     ``fstab_drift`` where it differs from its line in fstab, or what that line lacks for a boot;
-    ``in_fstab`` whether there is a line. ``foreign_line`` is somebody else's line for the same
-    path, in words, or the volume's own that somebody pointed at another path.
+    ``in_fstab`` whether there is a line, None if fstab cannot be read. ``foreign_line`` is somebody
+    else's line for the same path, in words, or the volume's own that somebody pointed at another
+    path.
     """
 
     path: str
     live: LiveVolume | None
-    in_fstab: bool
+    in_fstab: bool | None
     drift: tuple[str, ...]
     fstab_drift: tuple[str, ...]
     problem: str | None = None
@@ -44,23 +45,34 @@ class VolumeStatus:
 def volume_statuses() -> tuple[VolumeStatus, ...]:
     """Return the status of every volume that hostprep mounted or put into fstab, by path.
 
-    A volume that cannot be looked at has a ``problem``, and does not hide the others.
+    A volume that cannot be looked at has a ``problem``, and does not hide the others. If fstab
+    cannot be read, those that only it knows are missing: ``unread_fstab`` says so.
     """
     records = {record.path: record for record in all_records()}
-    place = fstab_path()
-    try:
-        fstab = read_for_boot(place)
-    except HostprepError:
-        fstab = b""  # unfit to be edited, so nothing of ours was written there
+    fstab, unread = _read_fstab()
     lines = {entry.simple_target: entry for entry in entries(fstab) if entry.is_ours}
     mounts = read_mounts()
-    return tuple(
-        replace(
-            _status(path, mounts, records.get(path), lines.get(path)),
-            foreign_line=_foreign_line(path, fstab),
-        )
-        for path in sorted(records.keys() | lines.keys())
-    )
+    found = []
+    for path in sorted(records.keys() | lines.keys()):
+        status = _status(path, mounts, records.get(path), lines.get(path), unread)
+        found.append(replace(status, foreign_line=_foreign_line(path, fstab)))
+    return tuple(found)
+
+
+def unread_fstab() -> HostprepError | None:
+    """Return why it is not known what fstab says of volumes; None if it is known."""
+    return _read_fstab()[1]
+
+
+def _read_fstab() -> tuple[bytes, HostprepError | None]:
+    """Return the bytes of fstab, and why they could not be read."""
+    place = fstab_path()
+    try:
+        return read_for_boot(place), None
+    except Refused:
+        return b"", None  # unfit to be edited, so nothing of ours was written there
+    except HostprepError as error:
+        return b"", error
 
 
 def _foreign_line(path: str, fstab: bytes) -> str | None:
@@ -77,17 +89,24 @@ def _foreign_line(path: str, fstab: bytes) -> str | None:
 
 
 def _status(
-    path: str, mounts: Sequence[Mount], record: VolumeRecord | None, line: FstabEntry | None
+    path: str,
+    mounts: Sequence[Mount],
+    record: VolumeRecord | None,
+    line: FstabEntry | None,
+    unread: HostprepError | None,
 ) -> VolumeStatus:
+    in_fstab = None if unread is not None else line is not None
     try:
         live = read_live(path, mounts)
     except HostprepError as error:
         problem = without_claim(error.message).removesuffix(".")
-        return VolumeStatus(path, None, line is not None, (), (), problem)
+        return VolumeStatus(path, None, in_fstab, (), (), problem)
     mount = mount_at(path, mounts)
     if mount is not None and not mounted_by_us(mount, record, line, boot_id()):
         problem = f"what is mounted there ({mount.fstype}, {mount.source}) is not hostprep's"
-        return VolumeStatus(path, None, line is not None, (), (), problem)
+        if unread is not None and mount.source in VOLUME_SOURCES:  # a boot may have mounted it
+            problem = f"whether it is hostprep's cannot be told: {unread.message.removesuffix('.')}"
+        return VolumeStatus(path, None, in_fstab, (), (), problem)
     drift: tuple[str, ...] = ()
     fstab_drift: tuple[str, ...] = ()
     if mount is not None and line is not None and line.source != mount.source:
@@ -98,7 +117,7 @@ def _status(
         fstab_drift += (*compare_options(live, line.options), *_line_drift(live, line.options))
     if line is not None and "nofail" not in line.options and "noauto" not in line.options:
         fstab_drift += ("its line lacks nofail: the boot stops if the mount fails",)
-    return VolumeStatus(path, live, line is not None, drift, fstab_drift)
+    return VolumeStatus(path, live, in_fstab, drift, fstab_drift)
 
 
 def _drift(live: LiveVolume, record: VolumeRecord) -> tuple[str, ...]:

@@ -10,6 +10,9 @@ import pytest
 
 from hostprep.cli.plans import volume_line
 from hostprep.cli.status import _show_volume
+from hostprep.cli.status import status as show_status
+from hostprep.errors import HostprepError
+from hostprep.volumes import status as volume_status
 from hostprep.volumes.status import VolumeStatus
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep
 from tests.unit.volumes.made import live_volume
@@ -47,6 +50,22 @@ def test_what_is_wrong_with_a_volume_names_it_once(
     found = VolumeStatus("/mnt/ram", None, in_fstab=False, drift=(), fstab_drift=())
     _show_volume(dataclasses.replace(found, problem=problem))
     assert capsys.readouterr().out.splitlines()[0] == f"volume /mnt/ram: {told}"
+
+
+def test_an_fstab_that_cannot_be_read_is_told_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails must not look like a volume that is gone after a reboot."""
+
+    def read(path: Path) -> bytes:
+        raise HostprepError(f"{path} cannot be read: Input/output error.")
+
+    monkeypatch.setattr(volume_status, "read_for_boot", read)
+    show_status(no_source=True)
+    assert capsys.readouterr().out.endswith("/fstab cannot be read: Input/output error.\n")
+    _show_volume(VolumeStatus("/mnt/ram", None, in_fstab=None, drift=(), fstab_drift=()))
+    told = "  fstab: it cannot be read, so whether it has a line is not known"
+    assert capsys.readouterr().out.splitlines()[1] == told
 
 
 def test_a_volume_without_a_limit_is_not_called_one_of_no_bytes(

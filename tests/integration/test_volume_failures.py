@@ -256,7 +256,7 @@ def test_a_reload_that_failed_is_told_as_that_and_made_up_for(
     point = safe_dir / "v"
     line = ("mount", point, "--size", "16M", "--reserve", "0", "--fstab")
     failed = hostprep(*line, expect=1)["error"]
-    assert failed["message"].startswith("fstab is written, but systemd did not read it again")
+    assert failed["message"].startswith("fstab is written, but systemd did not read that again")
     assert failed["code"] == "not_reloaded" and "daemon-reload" in failed["hint"]
     assert is_mounted(point) and str(point) in fstab.read_text()
     planned = hostprep(*line, "--dry-run")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import Capability, has_capability, users_are_mapped
 from hostprep.readiness.checks._limits import Limit, raising, read_limit
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
+from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Severity, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,12 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read the devices and the limit."""
-    folder = context.root / "sys/class/infiniband"
-    devices = tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
+    try:
+        devices = tuple(sorted(os.listdir(context.root / "sys/class/infiniband")))
+    except (FileNotFoundError, NotADirectoryError):
+        devices = ()
+    except PermissionError:  # on hardened hosts, /sys is root's alone
+        raise CannotTell("/sys may not be read by this user.", "run it as root") from None
     if not devices:
         return Facts(devices, None, privileged=False)
     limit = read_limit(context, "Max locked memory")

@@ -226,7 +226,7 @@ def unmounted_refusal(parent: str) -> Refused | None:
         if lies_in(parent, volume.path) and mount_at(volume.path, mounts) is None:
             place = shlex.quote(volume.path)
             cure = f"mount it: mount {place}; or give it up: hostprep unmount {place} --fstab"
-            if not volume.in_fstab and (size := sizes.get(volume.path)):
+            if volume.in_fstab is False and (size := sizes.get(volume.path)):
                 mount = f"hostprep mount {place} --size {size_argument(size)}"
                 cure = f"mount it: {mount}; or give it up: hostprep unmount {place}"
             return Refused(

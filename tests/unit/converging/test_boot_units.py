@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hostprep.converging import boot_facts, boot_links, boot_units
+from hostprep.converging import boot_facts, boot_links, boot_units, writable
 from hostprep.converging.boot_facts import BootFacts, Footing, gather_boot
 from hostprep.converging.boot_record import (
     BootNote,
@@ -27,7 +28,7 @@ from hostprep.converging.boot_template import render
 from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
 from hostprep.converging.model import Kind, ObjectPlan, Problem
 from hostprep.converging.services import look_at_boot, plan_services
-from hostprep.converging.writable import unkept_kinds
+from hostprep.converging.writable import unkept_kinds, unwritable
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount
@@ -651,3 +652,45 @@ def only(dataset: DatasetSpec, refused: Collection[str] = ()) -> ObjectPlan:
     look = look_at_boot((dataset,), frozenset(), {}, {})
     (found,) = plan_services(look, prune=False, refused=refused)
     return found
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_a_directory_of_units_that_cannot_be_listed_is_told_of(
+    number: int, dataset: DatasetSpec, units: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(path: Path | str) -> list[str]:
+        if Path(path) == units:
+            raise OSError(number, os.strerror(number), str(path))
+        return listed(path)
+
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", failing)
+    with pytest.raises(HostprepError) as caught:
+        gather_boot((dataset,))
+    assert caught.value.message == (
+        f"the services in {units} cannot be listed: {os.strerror(number)}; nothing was changed."
+    )
+
+
+def test_why_a_directory_cannot_be_looked_at_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> tuple[Mount, ...]:
+        raise HostprepError("/proc/self/mountinfo cannot be read: Too many open files.")
+
+    monkeypatch.setattr(writable, "read_mounts", failing)
+    assert unwritable(tmp_path) == (
+        f"{tmp_path} cannot be looked at: /proc/self/mountinfo cannot be read: Too many open files"
+    )
+
+
+def test_what_systemd_is_to_read_again_is_told_as_it_is(
+    dataset: DatasetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(boot_units, "_is_for_systemd", lambda _: True)
+    monkeypatch.setattr(boot_units, "stop_unit", lambda _: None)
+    monkeypatch.setattr(boot_units, "daemon_reload", told.append)
+    apply_boot(planned(dataset))
+    apply_boot(planned(prune=True))
+    assert told == [f"{UNIT} is written", f"{UNIT} is removed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +143,22 @@ def test_a_volume_with_a_mount_that_stays_is_not_looked_into(
     assert "is mounted inside" in plan.refusal.message and looked == []
     _look_at_unmounting(str(tmp_path), _Going(set(), {f"{tmp_path}/nfs"}, set()))
     assert looked == [str(tmp_path)]
+
+
+def test_a_volume_that_cannot_be_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(path: str) -> list[str]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    monkeypatch.setattr(prune, "gather", lambda _: mounted(str(tmp_path), GIB))
+    monkeypatch.setattr(prune, "others_in", lambda _: ())
+    monkeypatch.setattr(os, "listdir", failing)
+    found = _look_at_unmounting(str(tmp_path), _Going(set(), set(), set()))
+    assert isinstance(found, HostprepError) and "ulimit -n" in str(found.hint)
+    assert found.message == (
+        f"what is in {tmp_path} cannot be listed: Too many open files; nothing was changed."
+    )
 
 
 def test_what_came_since_the_plan_keeps_all_of_the_data_set(tmp_path: Path) -> None:

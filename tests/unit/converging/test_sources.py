@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -96,6 +98,23 @@ def test_what_was_asked_whose_links_it_has_is_not_followed_again(
     look = Looker({}, None, Silent()).look(DatasetSpec("copy", str(source), to=str(tmp_path)))
     assert look.action is None and look.problem is not None
     assert "is a symlink now, and was not a moment ago" in look.problem.message
+
+
+def test_a_data_set_whose_records_or_target_fail_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "a on the target")
+
+    source = make_source(tmp_path / "data")
+    monkeypatch.setattr(looking, "plan_stage", failing)
+    look = Looker({}, None, Silent()).look(DatasetSpec("copy", str(source), to=str(tmp_path)))
+    assert look.action is None and look.problem is not None
+    assert look.problem.message == (
+        f"what staging {tmp_path}/copy takes cannot be told: Input/output error (a on the target);"
+        " nothing was changed."
+    )
+    assert "dmesg" in str(look.problem.hint)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's symlink is made by root")

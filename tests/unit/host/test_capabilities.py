@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.host.capabilities import Capability, has_capability, unknown_uid
+from hostprep.host.capabilities import Capability, has_capability, lacks_capability, unknown_uid
 
 
 @pytest.mark.parametrize(
@@ -30,15 +30,20 @@ def test_as_which_uid_unknown_users_show(
 
 
 @pytest.mark.parametrize(
-    ("status", "has"),
+    ("status", "has", "lacks"),
     [
-        ("CapEff:\t000001ffffffffff\n", True),
-        ("CapEff:\t0000000000200000\n", True),  # bit 21 alone
-        ("CapEff:\t00000000a80425fb\n", False),  # as docker gives them
-        ("Name:\tpython\n", False),
+        ("CapEff:\t000001ffffffffff\n", True, False),
+        ("CapEff:\t0000000000200000\n", True, False),  # bit 21 alone
+        ("CapEff:\t00000000a80425fb\n", False, True),  # as docker gives them
+        # Not known, as without a free descriptor: then it is no container that is the cause.
+        ("Name:\tpython\n", False, False),
+        ("CapEff:\t", False, False),
+        (None, False, False),
     ],
 )
-def test_whether_root_may_mount(tmp_path: Path, status: str, has: bool) -> None:
+def test_whether_root_may_mount(tmp_path: Path, status: str | None, has: bool, lacks: bool) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/status").write_text(status)
+    if status is not None:
+        (tmp_path / "proc/self/status").write_text(status)
     assert has_capability(Capability.SYS_ADMIN, tmp_path) is has
+    assert lacks_capability(Capability.SYS_ADMIN, tmp_path) is lacks

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.host.elsewhere import (
     may_be_out_of_sight,
     mounted_places,
@@ -41,6 +42,11 @@ def test_who_sees_no_other_processes_may_not_see_a_mount(
             os.symlink(link, tmp_path / "proc/self/ns" / kind)
     assert namespaces(tmp_path) == here
     assert may_be_out_of_sight(there, tmp_path) is may_be
+
+
+def test_without_proc_nothing_is_said_of_other_namespaces(tmp_path: Path) -> None:
+    with pytest.raises(HostprepError, match=r"^/proc cannot be listed: No such file"):
+        list(mounts_elsewhere(tmp_path))
 
 
 _ROOT = "22 1 8:1 / / rw {}- ext4 /dev/sda1 rw\n"

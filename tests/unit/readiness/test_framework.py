@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import pkgutil
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ from hostprep.readiness.model import (
     Status,
     verdict,
 )
-from hostprep.readiness.registry import collect, find, select
+from hostprep.readiness.registry import all_checks, collect, find, select
 from hostprep.readiness.report import CLASS_FIELDS, class_fields, document
 from hostprep.readiness.runner import run_check, run_checks
 from hostprep.readiness.side_by_side import at_once
@@ -453,3 +454,11 @@ def test_a_host_that_hides_its_processors_still_has_a_report(tmp_path: Path) -> 
     assert {name: fields[name] for name in CLASS_FIELDS if name != "machine"} == {
         "cpu_model": None, "cpus": None, "ram_gib": 4, "gpus": [],
     }  # fmt: skip
+
+
+def test_checks_that_cannot_be_listed_are_not_said_to_be_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pkgutil, "iter_modules", lambda _: iter(()))  # as of a closed folder
+    with pytest.raises(HostprepError, match="checks cannot be listed"):
+        all_checks()

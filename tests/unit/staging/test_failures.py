@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, limit_hint
 from hostprep.staging.deciding import target_read
 from hostprep.staging.execute import _explain
 from hostprep.staging.failures import failed
@@ -21,6 +21,7 @@ from hostprep.staging.resuming import what_comes_of_it
 from hostprep.staging.shortfall import cure_of
 from hostprep.staging.target.private import PrivateDir
 from hostprep.system.bounded import QuestionFailed
+from hostprep.system.state import state_dir
 
 REQUEST = StageRequest(source="/srv/data", name="data", parent="/mnt/ram", volume_size_bytes=None)
 THEN = "it goes on with what was copied"
@@ -74,6 +75,26 @@ def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> 
     cure = cure_of([Skipped("a/1", "Input/output error", failed=True)])
     assert (cure or "").startswith("repair the failing disk or server")
     assert cure_of([Skipped("a/1", "Invalid argument", failed=True)]) == "fix the source"
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.EMFILE, "raise the limit on open files (ulimit -n)"),
+        (errno.ENFILE, "raise the machine's limit on open files (sysctl fs.file-max)"),
+        (errno.ENOMEM, "free some memory"),
+    ],
+)
+def test_a_limit_is_not_called_the_sources_fault_or_the_records(number: int, cure: str) -> None:
+    reason = os.strerror(number)
+    assert cure_of([Skipped("a/1", reason, failed=True)]) == cure
+    told = limit_hint(reason)
+    assert told is not None and limit_hint("Input/output error") is None
+    for name in ("a/1", f"{state_dir()}/datasets/data-1/dataset.json"):
+        hint = failed(OSError(number, reason, name), REQUEST, THEN).hint
+        assert hint == f"{told.partition(', and run')[0]}, and run the same command again: {THEN}"
+    # Of a file it says that another program keeps it for itself.
+    assert failed(OSError(errno.EAGAIN, "not now", "a/1"), REQUEST, THEN).hint == GENERAL
 
 
 def test_what_a_server_keeps_root_from_is_not_to_be_fixed() -> None:

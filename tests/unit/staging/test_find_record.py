@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
 from hostprep.staging import unstage_plan
-from hostprep.staging.record.records import Record, record_id, save_record, staged_in
+from hostprep.staging.record.records import (
+    Record,
+    all_records,
+    folder_of,
+    record_id,
+    save_record,
+    staged_in,
+)
 from hostprep.staging.unstage_plan import find_record
 
 
@@ -116,3 +126,25 @@ def test_a_long_name_is_known_by_its_beginning(state: Path) -> None:
     for word in (name, f"/fast/{name}"):
         with pytest.raises(HostprepError, match="cannot be read"):
             find_record(word)
+
+
+@pytest.mark.parametrize("broken", ["", "dataset.json"])
+def test_a_record_that_cannot_be_looked_at_is_not_said_to_be_none(
+    broken: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its disk or server: ``status`` has others to show, and where locks lie depends on it."""
+    one = staged("one", "/fast/one")
+    folder = state / "datasets" / one.id
+    stat = os.stat
+
+    def failing(path: Any, *args: Any, **named: Any) -> os.stat_result:
+        if path == (folder / broken if broken else folder):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return stat(path, *args, **named)
+
+    monkeypatch.setattr(os, "stat", failing)
+    assert all_records() == (one,)
+    if broken:
+        with pytest.raises(HostprepError, match="cannot be looked at: Input/output error") as no:
+            folder_of(one)
+        assert str(folder / broken) in no.value.message and no.value.hint is not None

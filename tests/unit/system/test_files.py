@@ -480,6 +480,25 @@ def test_stale_temps_go_and_others_stay(file: Path) -> None:
     assert set(temps(file)) == others
 
 
+def test_a_folder_that_cannot_be_listed_is_not_said_to_hold_leftovers(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    stale = file.with_name(".fstab.hostprep-0123456789abcdef")
+    stale.touch()
+    with monkeypatch.context() as patch, pytest.raises(HostprepError) as caught:
+        patch.setattr(os, "listdir", failing)
+        remove_stale_temps(file)
+    assert caught.value.message == (
+        f"{file} was not written: its folder cannot be listed: Too many open files."
+    )
+    monkeypatch.setattr(os, "unlink", failing)
+    with pytest.raises(HostprepError, match=f"{stale.name}, beside it, is left of a killed run"):
+        remove_stale_temps(file)
+
+
 def test_who_may_not_write_a_file_may_name_another_place() -> None:
     # Root as well: of a server it is nobody, so that "run it as root" helps neither.
     hint = writing_hint(PermissionError(errno.EACCES, "Permission denied"))

@@ -71,6 +71,8 @@ def test_a_service_that_may_not_write_locks_is_told_how_it_may(
     monkeypatch.setenv("HOSTPREP_RUN_DIR", str(tmp_path / "state/lock"))
     told = lock_files.no_lock(tmp_path / "state/lock/a", OSError(errno.ENOSPC, "full"))
     assert (told.hint or "").endswith("moved with HOSTPREP_RUN_DIR")
+    told = lock_files.no_lock(tmp_path / "state/lock/a", OSError(errno.EMFILE, "too many"))
+    assert told.hint == "a limit on open files is reached: raise `ulimit -n`"
 
 
 def a_link_to_a_file(path: Path) -> None:

@@ -12,12 +12,12 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
 from hostprep.system.run import CommandFailed, Completed
 from hostprep.volumes import apply
-from hostprep.volumes.apply import _mount, _set_owner_and_mode
+from hostprep.volumes.apply import _ALONE, _mount, _set_owner_and_mode, _verified
 from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, read_record, write_record
-from tests.unit.volumes.made import fresh
+from tests.unit.volumes.made import fresh, live_volume
 
 
 def test_who_is_stopped_before_anything_is_mounted_leaves_nothing_on_record(
@@ -78,6 +78,41 @@ def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
     assert read_record(path) == before
 
 
+@pytest.mark.parametrize("blind", [True, False])
+def test_what_cannot_be_unmounted_again_stays_on_record_and_the_cause_is_told(
+    blind: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "volume")
+    facts = fresh(path)
+    plan = plan_volume(VolumeRequest(path, 1 << 20, force=True), facts)
+    there = Mount(50, 27, "0:50", "/", path, "tmpfs", facts.source, ("rw",), ("rw",))
+
+    def failing(*_: object) -> None:
+        raise HostprepError("another step failed.", "mend that")
+
+    def look(*_: object) -> Mount:
+        if blind:
+            raise HostprepError("/proc/self/mountinfo cannot be read.", "mount it")
+        return there
+
+    def busy(*_: object) -> None:
+        raise HostprepError("it is busy.")
+
+    monkeypatch.setattr(apply, "make_dirs", failing)
+    monkeypatch.setattr(apply, "mount_at", look)
+    monkeypatch.setattr(apply, "unmount", busy)
+    with pytest.raises(HostprepError) as caught:
+        _mount(plan, facts, 0)
+    why = "/proc/self/mountinfo cannot be read." if blind else "it is busy."
+    assert caught.value.message == (
+        f"another step failed; what may be mounted on {path} by now could not be unmounted, and"
+        f" stays on record: {why}"
+    )
+    assert caught.value.hint == "mend that"
+    record = read_record(path)
+    assert record is not None and record.device is None
+
+
 @pytest.mark.parametrize("said", ["permission denied.", "cannot mount hostprep read-only."])
 def test_where_a_profile_forbids_to_mount_it_is_named(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -106,8 +141,19 @@ def test_owner_and_mode_are_set_of_the_volume_alone(tmp_path: Path) -> None:
     device = f"{os.major(number)}:{os.minor(number)}"
     mount = Mount(50, 27, device, "/", str(tmp_path), "tmpfs", "hostprep", ("rw",), ("rw",))
     facts = replace(fresh(str(tmp_path)), mount=replace(mount, device="0:0"))
-    with pytest.raises(HostprepError, match="is now another file system"):
+    with pytest.raises(HostprepError, match="is now another file system") as caught:
         _set_owner_and_mode(facts, None, 0o755)
+    assert caught.value.hint == _ALONE
     assert tmp_path.stat().st_mode & 0o7777 == 0o700
     _set_owner_and_mode(replace(facts, mount=mount), None, 0o755)
     assert tmp_path.stat().st_mode & 0o7777 == 0o755
+
+
+def test_what_the_kernel_made_something_else_of_comes_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a mount(8) that says nothing, changes nothing and ends with 0."""
+    monkeypatch.setattr(apply, "read_live", lambda _: live_volume(path="/mnt/data", size_bytes=4))
+    with pytest.raises(HostprepError, match=r"with size .* instead of") as caught:
+        _verified("/mnt/data", ("size=8192",))
+    assert str(caught.value.hint).startswith(_ALONE)

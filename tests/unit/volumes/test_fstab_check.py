@@ -226,5 +226,6 @@ def test_a_target_that_is_yet_to_be_made_is_no_mistake(
     new_path.write_bytes(new)
     refused: AbstractContextManager[Any]
     refused = pytest.raises(Refused, match="unreachable") if there else nullcontext()
-    with refused:
+    with refused as caught:
         fstab_check.check_new_fstab(old=b"", old_path=None, new=new, new_path=new_path)
+    assert not there or "`findmnt --verify` shows what is wrong" in caught.value.hint

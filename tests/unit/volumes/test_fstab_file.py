@@ -17,6 +17,7 @@ from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes import fstab_file
+from hostprep.volumes.apply import write_fstab
 from hostprep.volumes.fstab_file import (
     check_edit,
     edit_fstab,
@@ -70,6 +71,24 @@ def test_every_real_file_takes_our_line_and_gives_it_back(fixture: Path, tmp_pat
     newline = b"\n" if fixture.read_bytes().endswith(b"\r") else b""
     assert fstab.read_bytes() == fixture.read_bytes() + newline
     assert os.listdir(tmp_path) == ["fstab"]
+
+
+def test_what_is_replaced_and_cannot_be_read_again_is_not_said_to_be_unedited(
+    fstab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(path: Path) -> bytes:
+        raise HostprepError(f"{path} cannot be read: Too many open files.", "raise `ulimit -n`")
+
+    monkeypatch.setenv("HOSTPREP_FSTAB", str(fstab))
+    monkeypatch.setattr(fstab_file, "read_fstab", failing)
+    with pytest.raises(HostprepError) as caught:
+        write_fstab(put, "the volume is mounted", None)
+    assert caught.value.message == (
+        f"{fstab} was replaced, but could not be read again: {fstab} cannot be read: Too many open"
+        " files."
+    )
+    assert caught.value.hint == "raise `ulimit -n`"
+    assert fstab.read_bytes() == put(b"# mine\n")
 
 
 def test_a_missing_file_reads_as_empty_and_is_made(tmp_path: Path) -> None:

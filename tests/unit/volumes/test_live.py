@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount, mount_at, mount_over, read_mounts
 from hostprep.volumes.live import mounted_over, read_live
 from hostprep.volumes.model import Huge, LiveVolume
@@ -102,3 +104,15 @@ def test_one_that_was_moved_over_a_volume_hides_it_though_it_is_listed_before() 
 def test_of_another_below_nobody_knows_that_it_was_a_volume() -> None:
     later = replace(VOLUME, mount_id=51, parent_id=50, device="0:41")
     assert mounted_over("/mnt/v", [ROOT, replace(VOLUME, source="none"), later]) is None
+
+
+def test_what_the_kernel_does_not_say_of_a_volume_is_an_error_of_it(
+    there: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: int) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fstatvfs", failing)
+    with pytest.raises(HostprepError) as caught:
+        read(there)
+    assert caught.value.message == f"{there.target} cannot be looked at: Input/output error."

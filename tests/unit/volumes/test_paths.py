@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
+from hostprep.volumes import paths
 from hostprep.volumes.paths import (
     Folder,
     Place,
@@ -130,6 +133,37 @@ def test_directories_are_not_made_below_what_others_can_write(tmp_path: Path) ->
     with pytest.raises(Refused, match="changed meanwhile"):
         make_dirs((f"{tmp_path}/a",))
     assert not (tmp_path / "a").exists()
+
+
+def test_a_limit_on_the_way_is_not_taken_for_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch, pytest.raises(HostprepError) as caught:
+        patch.setattr(os, "scandir", failing)
+        look(str(tmp_path))
+    assert caught.value.message == f"{tmp_path} cannot be looked at: Too many open files."
+    opened = os.open
+    monkeypatch.setattr(
+        os, "open", lambda at, *how, **_: (opened if at == "/" else failing)(at, *how)
+    )
+    with pytest.raises(HostprepError, match="cannot be opened: Too many open files") as caught:
+        make_dirs((f"{tmp_path}/a",))
+    assert not isinstance(caught.value, Refused) and "ulimit -n" in str(caught.value.hint)
+
+
+def test_directories_stay_where_it_cannot_be_told_who_uses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> NoReturn:
+        raise HostprepError("/proc cannot be listed: Too many open files.")
+
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(paths, "mounts_elsewhere", failing)
+    assert remove_dirs((f"{tmp_path}/a",)) == ()
+    assert (tmp_path / "a").is_dir()
 
 
 def test_directories_are_removed_up_to_one_in_use(tmp_path: Path) -> None:

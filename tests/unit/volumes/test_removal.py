@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -12,6 +12,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount
 from hostprep.host.processes import PathUser
 from hostprep.units import MIB
+from hostprep.volumes import removal
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab_line import set_volume
 from hostprep.volumes.fstab_plan import RELOAD
@@ -157,3 +158,19 @@ def test_what_is_used_or_has_mounts_inside_stays_whatever_is_given_up(
     nested = plan(replace(HOLDS, mounts_below=inner), **asked).refusal
     # The one that can be unmounted first.
     assert nested is not None and nested.message.startswith(f"{PATH}/a/b is mounted inside")
+
+
+def test_after_the_unmount_what_cannot_be_told_of_others_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(_: object) -> NoReturn:
+        raise HostprepError("/proc cannot be listed: Too many open files.")
+
+    monkeypatch.setattr(removal, "mount_at", lambda *_: MOUNTED.mount)
+    monkeypatch.setattr(removal, "unmount", lambda *_: None)
+    monkeypatch.setattr(removal, "read_live", lambda _: None)
+    monkeypatch.setattr(removal, "mounted_places", failing)
+    assert removal._unmount(plan(MOUNTED), 0) == (
+        "whether it is still mounted elsewhere is not known: /proc cannot be listed: Too many open"
+        " files.",
+    )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
+from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount
 from hostprep.units import GIB, MIB
 from hostprep.volumes import status
+from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.fstab_line import set_volume
-from hostprep.volumes.status import VolumeStatus, volume_statuses
+from hostprep.volumes.records import VolumeRecord
+from hostprep.volumes.status import VolumeStatus, unread_fstab, volume_statuses
 from tests.unit.volumes.made import live_volume
 
 PATH = "/mnt/data"
@@ -78,6 +82,32 @@ def test_lines_of_others_are_no_volumes(own_state: Path) -> None:
     assert volume_statuses() == ()
     (own_state / "fstab").write_bytes(b"tmpfs /mnt/theirs tmpfs size=1g 0 0\n" + line)
     assert [each.path for each in volume_statuses()] == [PATH]
+
+
+def test_a_line_that_cannot_be_read_is_not_said_to_be_missing(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path) -> bytes:
+        raise HostprepError(f"{path} cannot be read: Input/output error.")
+
+    made = VolumeRecord(
+        PATH, volume_id_for(PATH), boot_id(), "0:40", "hostprep", GIB, 9999, (), "root", 1.0
+    )
+    live = live_volume(path=PATH, size_bytes=GIB, options=("rw",))
+    monkeypatch.setattr(status, "read_mounts", lambda: (MOUNT,))
+    monkeypatch.setattr(status, "read_live", lambda path, mounts: live)
+    monkeypatch.setattr(status, "all_records", lambda: (made,))
+    assert unread_fstab() is None
+    assert [each.in_fstab for each in volume_statuses()] == [False]
+    monkeypatch.setattr(status, "read_for_boot", read)
+    (found,) = volume_statuses()
+    assert (found.in_fstab, found.problem, found.live) == (None, None, live)
+    unread = unread_fstab()
+    assert unread is not None and unread.message.endswith("Input/output error.")
+    # A boot has mounted it, by its line: that it is a stranger's would be as wrong.
+    monkeypatch.setattr(status, "all_records", lambda: (replace(made, boot_id="another"),))
+    (found,) = volume_statuses()
+    assert str(found.problem).startswith("whether it is hostprep's cannot be told: ")
 
 
 def test_a_relative_fstab_is_a_mistake_and_no_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
