@@ -127,20 +127,26 @@ class BootFacts:
 
 
 def gather_boot(
-    datasets: tuple[DatasetSpec, ...], feeders: Mapping[str, DatasetSpec] | None = None
+    datasets: tuple[DatasetSpec, ...],
+    feeders: Mapping[str, DatasetSpec] | None = None,
+    *,
+    only: str | None = None,
 ) -> BootFacts:
     """Read what ``plan_boot`` needs to know about those of ``datasets`` with ``at_boot``.
 
-    ``feeders`` has, by a data set's target, the data set whose copy contains its source. A source
-    on a dead network file system makes this hang, just as it does staging. Changes nothing.
+    ``feeders`` has, by a data set's target, the data set whose copy contains its source. With
+    ``only``, the name of a unit, nothing is read of other units: each step of many would read them
+    all. A source on a dead network file system makes this hang, just as it does staging. Changes
+    nothing.
     """
     feeders = {} if feeders is None else feeders
     wanted = [dataset for dataset in datasets if dataset.at_boot]
     directory = unit_dir()
     command = own_command()
-    names = _units_in(directory)
-    records = all_boot_records()
-    traces = recorded_units() | left_links(directory, unit_pattern())
+    names = {name for name in _units_in(directory) if only in (None, name)}
+    name = None if only is None else dataset_of(only)
+    records = all_boot_records(name)
+    traces = recorded_units(name) | left_links(directory, only or unit_pattern())
     return BootFacts(
         unit_dir=directory,
         command=command,

@@ -121,17 +121,17 @@ def load_boot_record(name: str) -> BootRecord | None:
     return None
 
 
-def all_boot_records() -> tuple[BootRecord, ...]:
-    """Return every readable record by name."""
-    return readable(_record_files(), _load, "name")
+def all_boot_records(only: str | None = None) -> tuple[BootRecord, ...]:
+    """Return every readable record by name, or that of the data set ``only``."""
+    return readable(_record_files(only), _load, "name")
 
 
-def recorded_units() -> set[str]:
-    """Return the services of all records, including unreadable ones."""
-    stems = (path.stem for path in _record_files())
+def recorded_units(only: str | None = None) -> set[str]:
+    """Return the services of all records, or of ``only``, including unreadable ones."""
+    stems = (path.stem for path in _record_files(only))
     named = {stem for stem in stems if escape_name(unescape_name(stem)) == stem}
     units = {f"{_UNIT_PREFIX}{stem}{_UNIT_SUFFIX}" for stem in named}
-    return units | {record.unit for record in all_boot_records()}
+    return units | {record.unit for record in all_boot_records(only)}
 
 
 def damaged_boot_records() -> dict[str, HostprepError]:
@@ -185,8 +185,10 @@ def save_note(name: str, note: BootNote) -> None:
         ) from None
 
 
-def _record_files() -> Iterator[Path]:
+def _record_files(only: str | None = None) -> Iterator[Path]:
     files = (path for path in remembered(_FOLDER) if path.suffix == ".json")
+    if only is not None:
+        return (path for path in files if path.stem == escape_name(only))
     return (path for path in files if not path.name.startswith("."))
 
 

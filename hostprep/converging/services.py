@@ -30,7 +30,7 @@ class BootTask:
         """Look again, now that volume and data set are there, and carry out the one step."""
         steps = plan_boot(
             self.datasets,
-            gather_boot(self.datasets, self.feeders),
+            gather_boot(self.datasets, self.feeders, only=self.unit),
             prune=not self.datasets,
             reserve_bytes=self.reserve_bytes,
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from hostprep.errors import Refused
-from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.model import Recorded
 from hostprep.staging.observer import Count, Observer
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.lines import encode_line
@@ -17,7 +17,7 @@ from hostprep.staging.record.manifest import ManifestIndex, manifest_path, write
 from hostprep.staging.record.records import Record, folder
 from hostprep.staging.target.owned import GONE, private_name
 from hostprep.staging.target.strangers import exchanged_refusal
-from hostprep.staging.tree import entry_at
+from hostprep.staging.tree import entry_at, entry_of
 from hostprep.system.descriptors import closing_fd
 from hostprep.system.flushing import flush_file_system
 from hostprep.system.renaming import rename_new
@@ -45,14 +45,15 @@ def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int,
         count = Count(observer)
         while pending:
             directory = pending.pop()
-            for path, entry, found in _looked_at(tree.fd(directory), directory, manifest):
-                count.add(not stat.S_ISDIR(entry.mode))
+            for name, found in _looked_at(tree.fd(directory), directory, manifest):
                 if found is None:
-                    foreign.append(path)
+                    foreign.append(join(directory, name))
                     continue
                 ours += 1
                 if found.kind == "d":
-                    pending.append(path)
+                    pending.append(join(directory, name))
+                else:
+                    count.add()
         if damaged := damage(record, manifest, foreign):
             raise damaged
     # The directories around whatever stays must stay as well.
@@ -152,14 +153,15 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
             while pending:
                 directory = pending.pop()
                 descriptor = tree.fd(directory)
-                for path, entry, found in _looked_at(descriptor, directory, manifest):
+                for last, found in _looked_at(descriptor, directory, manifest):
                     if found is None:
-                        left.append(path)
-                    elif stat.S_ISDIR(entry.mode):
+                        left.append(join(directory, last))
+                    elif found.kind == "d":
+                        path = join(directory, last)
                         ours[path] = found
                         pending.append(path)
                     else:
-                        os.unlink(entry.name, dir_fd=writable(descriptor))
+                        os.unlink(last, dir_fd=writable(descriptor))
                         count.add()
             staying = {each for path in left for each in above(path)}
             for path in reversed(ours):  # children before their parents
@@ -191,25 +193,37 @@ def _check_is_it(record: Record, directory_fd: int) -> None:
 
 def _looked_at(
     descriptor: int, directory: str, manifest: ManifestIndex
-) -> Iterator[tuple[str, Entry, Recorded | None]]:
-    """Yield a directory's contents: path, entry, and its record, None if it is not as staged.
+) -> Iterator[tuple[str, Recorded | None]]:
+    """Yield a directory's contents: name and record, None if it is not as staged.
 
     All names are read before the first is yielded, and each entry is checked when its turn comes:
-    so changes made while earlier ones were removed are noticed.
+    so changes made while earlier ones were removed are noticed. The turns are the manifest's: a
+    directory's records are never in memory all at once, and each is decoded once.
     """
-    for names, known in manifest.of(directory, names_in(descriptor)):
-        versions = known.versions()
-        for name in names:
-            entry = entry_at(name, descriptor)
-            if entry is None:
-                continue
-            found = None
-            # An interrupted update has both on record: what was there, and what was to come.
-            for each in reversed(versions.get(name, ())):
-                if each.present_as(entry):
-                    found = each
-                    break
-            yield join(directory, name), entry, found
+    left = set(names_in(descriptor))
+    # An interrupted update has both on record: what was there, and what was to come.
+    for record in manifest.latest_first(directory):
+        if record.name in left and _is_as(record, descriptor):
+            left.remove(record.name)
+            yield record.name, record
+    for name in left:
+        if entry_at(name, descriptor) is not None:
+            yield name, None
+
+
+def _is_as(record: Recorded, descriptor: int) -> bool:
+    """Return whether what is in an open directory under a record's name is as it was staged.
+
+    This runs once for each file of a data set: in most, time and size are the very same.
+    """
+    name, kind, size, mtime_ns, *_ = record
+    try:
+        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    if kind == "f" and status.st_mtime_ns == mtime_ns and status.st_size == size:
+        return stat.S_ISREG(status.st_mode)
+    return record.present_as(entry_of(name, status))
 
 
 def _index(record: Record) -> ManifestIndex:

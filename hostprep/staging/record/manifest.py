@@ -143,6 +143,15 @@ class ManifestIndex:
         if part:
             yield {record.name: record for _, record in self._read_lines(part)}
 
+    def latest_first(self, directory: str) -> Iterator[Recorded]:
+        """Yield the records of ``directory``, of several of a name the latest first.
+
+        Only those of one line are in memory at a time.
+        """
+        for line in reversed(self._lines.get(directory, ())):
+            for _, records in self._decoded([line]):
+                yield from reversed(records)
+
     def lines(self, directory: str) -> Iterator[bytes]:
         """Yield the lines of ``directory`` unchanged."""
         for number, offset, length in self._lines.get(directory, ()):
@@ -174,6 +183,14 @@ class ManifestIndex:
     def _read_lines(
         self, lines: Iterable[tuple[int, int, int]], picked: Picked | None = None
     ) -> Iterator[tuple[bool, Recorded]]:
+        for since, records in self._decoded(lines, picked):
+            for record in records:
+                yield since, record
+
+    def _decoded(
+        self, lines: Iterable[tuple[int, int, int]], picked: Picked | None = None
+    ) -> Iterator[tuple[bool, list[Recorded]]]:
+        """Yield the records of each line, after whether they are ``Known.since``."""
         for number, offset, length in lines:
             data = self._line(number, offset, length)
             try:
@@ -185,9 +202,7 @@ class ManifestIndex:
             except (ValueError, TypeError):
                 self._unreadable[number, offset] = records_in(data)
                 continue
-            since = self._extended is not None and (number, offset) > self._extended
-            for record in records:
-                yield since, record
+            yield self._extended is not None and (number, offset) > self._extended, records
 
     def _line(self, number: int, offset: int, length: int) -> bytes:
         with named(self._paths[number]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import stat
@@ -41,6 +42,7 @@ from hostprep.system.own_files import write_atomically
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
+_MOST_REMEMBERED_BYTES = 4096  # an ordinary record has a quarter of that
 _REMEMBERS = "hostprep remembers its data sets there: fix that and run the same command again"
 
 
@@ -318,10 +320,13 @@ def _load(path: Path) -> Record | None:
         content = read_kept(path)
         if not content:  # a power cut can leave this of an unflushed record
             return None
-        fields: Any = parse_kept(content)
-        if not isinstance(fields, dict):
-            raise ValueError("it holds no record")
-        return _parse(path, fields)
+        parse = _parse if len(content) <= _MOST_REMEMBERED_BYTES else _parse.__wrapped__
+        record, left_out = parse(path, content)
+        if left_out in ((), []):
+            return record
+        # `without_names` checks each kind of entry once; checking millions one by one takes long.
+        skipped = with_names(path.parent, without_names(left_out))
+        return dataclasses.replace(record, skipped=skipped)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -329,8 +334,16 @@ def _load(path: Path) -> Record | None:
         raise HostprepError(f"the record {path} cannot be read: {why}.", hint) from None
 
 
-def _parse(path: Path, fields: dict[str, Any]) -> Record:
-    """Raises ``TypeError`` or ``ValueError`` if something is missing or of the wrong type."""
+# With many data sets, each is compared with all others again and again, and most do not change.
+@functools.lru_cache(maxsize=1024)
+def _parse(path: Path, content: bytes) -> tuple[Record, Any]:
+    """Return a record without what was left out, and the field that says what was.
+
+    Raises ``TypeError`` or ``ValueError`` if something is missing or of the wrong type.
+    """
+    fields: Any = parse_kept(content)
+    if not isinstance(fields, dict):
+        raise ValueError("it holds no record")
     if fields.get("format") != FORMAT:
         raise HostprepError(
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",
@@ -339,6 +352,4 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
     kept = {**fields, "skipped": (), "submounts": tuple(fields.get("submounts", ()))}
     record = made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))
     check_name(path.parent.name, record.id)
-    # `without_names` checks each kind of entry once; checking millions one by one takes long.
-    skipped = with_names(path.parent, without_names(fields.get("skipped", ())))
-    return dataclasses.replace(record, skipped=skipped)
+    return record, fields.get("skipped", ())

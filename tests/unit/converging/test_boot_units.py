@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hostprep.converging import boot_facts, boot_links, boot_units, writable
+from hostprep.converging import boot_facts, boot_links, boot_record, boot_units, writable
 from hostprep.converging.boot_facts import BootFacts, Footing, gather_boot
 from hostprep.converging.boot_record import (
     BootNote,
@@ -27,12 +27,13 @@ from hostprep.converging.boot_record import (
 from hostprep.converging.boot_template import render
 from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
 from hostprep.converging.model import Kind, ObjectPlan, Problem
-from hostprep.converging.services import look_at_boot, plan_services
+from hostprep.converging.services import BootTask, look_at_boot, plan_services
 from hostprep.converging.writable import unkept_kinds, unwritable
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount
 from hostprep.spec.model import DatasetSpec
+from hostprep.staging.observer import Silent
 from hostprep.system.bounded import QuestionFailed
 from hostprep.system.links import real_path
 
@@ -694,3 +695,40 @@ def test_what_systemd_is_to_read_again_is_told_as_it_is(
     apply_boot(planned(dataset))
     apply_boot(planned(prune=True))
     assert told == [f"{UNIT} is written", f"{UNIT} is removed"]
+
+
+def test_each_of_many_steps_reads_its_own_unit_and_record(
+    source: Path, units: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all of the others', what a hundred of them take grows with the square."""
+    many = [
+        DatasetSpec(name, str(source), to=str(tmp_path / "fast"), at_boot=True)
+        for name in ("one", "two", "three")
+    ]
+    apply_boot(planned(*many))
+    installed, load, read = boot_facts._installed, boot_record._load, set[str]()
+
+    def look(directory: Path, unit: str) -> boot_facts.Installed:
+        read.add(unit)
+        return installed(directory, unit)
+
+    def reading(path: Path) -> BootRecord:
+        read.add(path.name)
+        return load(path)
+
+    monkeypatch.setattr(boot_facts, "_installed", look)
+    monkeypatch.setattr(boot_record, "_load", reading)
+    (units / unit_name("one")).unlink()
+    BootTask((many[0],), unit_name("one")).carry_out(Silent())
+    assert said(planned(*many)) == []
+    read.clear()
+    BootTask((many[0],), unit_name("one")).carry_out(Silent())
+    assert read == {unit_name("one"), "one.json"}
+    read.clear()
+    BootTask((), unit_name("two")).carry_out(Silent())
+    assert read == {unit_name("two"), "two.json"}
+    (units / unit_name("three")).unlink()  # its record, and the link to it, are left
+    BootTask((), unit_name("three")).carry_out(Silent())
+    assert stays(planned(many[0])) == [
+        ("one", f"{unit_name('one')} is as it should be, and enabled")
+    ]

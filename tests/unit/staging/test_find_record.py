@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from hostprep.errors import HostprepError, UsageError
 from hostprep.staging import unstage_plan
+from hostprep.staging.record import records
 from hostprep.staging.record.records import (
     Record,
     all_records,
@@ -51,6 +53,28 @@ def test_by_its_name_or_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getcwd", lambda: "/fast")
     named = staged("two", "/slow/two")
     assert find_record("two") == two and find_record("/slow/two") == named
+
+
+def test_a_record_that_has_not_changed_is_not_checked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For each of many data sets the records of all are read; checking a record takes longest."""
+    for number in range(4):
+        staged(f"data{number}", f"/fast/data{number}")
+    made, checked = records.made_of, []
+
+    def counting(kind: type[Any], fields: dict[str, Any], **how: Any) -> Any:
+        checked.append(fields["name"])
+        return made(kind, fields, **how)
+
+    monkeypatch.setattr(records, "made_of", counting)
+    before = records.all_records()
+    assert sorted(checked) == [each.name for each in before]
+    assert records.all_records() == before and len(checked) == 4
+    changed = replace(before[2], files=7)
+    save_record(changed, durable=False)
+    assert records.all_records() == (*before[:2], changed, before[3])
+    assert checked[4:] == ["data2"]
 
 
 def test_what_lies_right_below_a_directory(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.staging import observer
 from hostprep.staging import unstage as unstaging
+from hostprep.staging.model import Recorded
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing import removing
 from hostprep.staging.record.lines import decode_line
@@ -105,6 +107,23 @@ def test_what_vanishes_at_the_look_is_nobodys(
 ) -> None:
     monkeypatch.setattr(removing, "names_in", lambda fd: [*names_in(fd), "vanished"])
     assert staged.compare() == (staged.record.entries - 1, ())
+
+
+def test_a_file_as_staged_takes_one_look_and_little_else(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million files, all else that is done for each of them takes most of the time."""
+    stat, looked = os.stat, []
+
+    def counting(name: str, **how: Any) -> os.stat_result:
+        looked.append(name)
+        return stat(name, **how)
+
+    monkeypatch.setattr(os, "stat", counting)
+    monkeypatch.setattr(Recorded, "present_as", lambda record, entry: record.kind != "f")
+    assert staged.compare() == (staged.record.entries - 1, ())
+    names = sorted(map(os.path.basename, staged.on_record() - {"."}))
+    assert sorted(name for name in looked if name in names) == names
 
 
 def test_all_of_it_goes_and_nothing_beside_it(staged: Staged) -> None:
