@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from hostprep.loading.bounds import DOCKER_SHM_BYTES
 from hostprep.loading.model import FailedProbe, HostShare, Probe, Subject
 from hostprep.loading.recommendation import Bound, Hazard
-from hostprep.units import GIB, format_bytes, format_count, format_number
+from hostprep.units import GIB, MIB, format_bytes, format_count, format_number
 
 _FEW_DESCRIPTORS = 4096
 _MUCH_GROWTH_SHARE = 0.2
 _THREADS_OF_A_WORKER = 3
+# Pickled; in memory, objects take several times as much.
+_MUCH_COPIED_BYTES = 16 * MIB
 # The size that a remedy gives a small /dev/shm.
 _AMPLE_SHM_BYTES = 8 * GIB
 CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
@@ -109,9 +111,12 @@ def larger_shm(host: HostShare) -> str:
     )
 
 
-def of_bounds(host: HostShare, wanted: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
+def of_bounds(
+    host: HostShare, wanted: int, bounds: Iterable[Bound], subject: Subject | None = None
+) -> tuple[Hazard, ...]:
     """Return which resources would not suffice for the number of workers that the work needs."""
-    return _short(host, "short", f"{format_count(wanted, 'worker')} would need", wanted, bounds)
+    words = f"{format_count(wanted, 'worker')} would need"
+    return _short(host, subject, "short", words, wanted, bounds)
 
 
 def of_setting(host: HostShare, subject: Subject, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
@@ -122,13 +127,31 @@ def of_setting(host: HostShare, subject: Subject, bounds: Iterable[Bound]) -> tu
     workers = subject.current_workers or 0
     now = f"as set now, {format_count(workers, 'worker')} with"
     words = f"{now} prefetch_factor={subject.prefetch_now} may need"
-    return _short(host, "short_now", words, workers, bounds)
+    return _short(host, subject, "short_now", words, workers, bounds)
+
+
+def sharing(subject: Subject | None) -> str | None:
+    """Return how workers come to share the data set if each is sent much of it, else None."""
+    if subject is None or subject.copied_bytes < _MUCH_COPIED_BYTES:
+        return None
+    return (
+        f"have workers share the data set: started by {subject.start_method}, each has a copy of"
+        f" it ({format_bytes(subject.copied_bytes)} pickled); multiprocessing_context='fork', or"
+        " tensors instead of arrays and lists, make it one for all"
+    )
 
 
 def _short(
-    host: HostShare, code: str, what: str, workers: int, bounds: Iterable[Bound]
+    host: HostShare,
+    subject: Subject | None,
+    code: str,
+    what: str,
+    workers: int,
+    bounds: Iterable[Bound],
 ) -> tuple[Hazard, ...]:
     cures = {**_CURES, "shared_memory": larger_shm(host)}
+    if (shared := sharing(subject)) is not None:
+        cures["memory"] = f"{shared}; or {cures['memory']}"
     return tuple(
         Hazard(
             f"{bound.binding}_{code}",

@@ -301,9 +301,11 @@ class Run:
         batch_size = self.cost.batch_size
         probes = self.probes
         seen = [probe.worker_memory_bytes for probe in probes if probe.workers]
-        if not seen and self.transport is not None:
-            seen = [self.transport.worker_memory_bytes]  # without samples, so at least that
-        held = [size_bytes for size_bytes in seen if size_bytes]
+        held = max(filter(None, seen), default=0)
+        if not held:
+            # At least what a worker holds without samples, and what it would be sent.
+            ready = None if self.transport is None else self.transport.worker_memory_bytes
+            held = (ready or 0) + (0 if subject is None else subject.copied_bytes)
         each = batch_size * self.measurer.host.ranks  # an epoch is shared by the ranks
         return bounds_of(
             self.measurer.host,
@@ -312,7 +314,7 @@ class Run:
             tensors_per_batch=self.cost.tensors_per_batch,
             prefetch_factor=prefetch_factor or self.measurer.prefetch_factor,
             batches=None if length is None else math.ceil(length / each),
-            worker_memory_bytes=max(held, default=None),
+            worker_memory_bytes=held or None,
             main_descriptors=main_descriptors(probes),
             main_memory_bytes=main_memory(probes),
             distinct_workers=distinct_workers(probes),

@@ -9,6 +9,7 @@ import importlib
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import get_start_method
 from typing import Any
@@ -261,9 +262,11 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     if length == 0 or opened.batches == 0:
         raise Inconclusive(f"{opened.description} is empty: it has no samples to time.")
     errors: dict[str, str] = {}
-    size = None
+    size = seconds = None
     if thoroughly and opened.dataset is not None:
+        began = time.perf_counter()
         errors, size = pickled(opened.dataset, opened.collate, opened.loader)
+        seconds = time.perf_counter() - began
     loader = opened.loader
     cuda, cuda_error = _cuda()
     return Subject(
@@ -276,6 +279,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         start_method=_start_method(loader),
         pickle_errors=errors,
         pickle_bytes=size,
+        pickle_seconds=seconds,
         opencv_threads=_opencv_threads(),
         torch_version=_torch_version(),
         cuda=cuda,

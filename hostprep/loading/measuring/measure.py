@@ -94,14 +94,18 @@ class Measurer:
         """Return how long ``workers`` take to start, before any of them makes a batch.
 
         Forked ones start one after the other, and with many each takes longer than with the few
-        that were timed. Others import everything anew, on the same processors.
+        that were timed. Others import everything anew, on the same processors. All that share no
+        memory with the loader's process are sent the data set, one after the other.
         """
-        each = self.start_seconds
+        each, sending = self.start_seconds, self._sending_seconds()
         if self.forks():
-            each = max(_LIKELY_FORK_SECONDS, each or 0.0)
+            each = max(_LIKELY_FORK_SECONDS + sending, each or 0.0)
         elif each is None:
-            each = self.opening_seconds / max(1.0, self.host.capacity_per_rank)
+            each = self.opening_seconds / max(1.0, self.host.capacity_per_rank) + sending
         return workers * each
+
+    def _sending_seconds(self) -> float:
+        return 0.0 if self.subject is None else self.subject.sending_seconds
 
     def forks(self) -> bool:
         """Return whether workers are forked, and need not import everything anew."""
@@ -209,9 +213,11 @@ class Measurer:
         limit_seconds: float = _LONGEST_PROBE_SECONDS,
         first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
-        # Workers that import everything anew give nothing before that, whatever the time limit.
-        importing = 0.0 if self.forks() else self.starting_seconds(workers)
-        shortest = _SHORTEST_PROBE_SECONDS + importing
+        # Workers that import everything anew, or are sent much, give nothing before that, whatever
+        # the time limit.
+        sending = workers * self._sending_seconds()
+        before = sending if self.forks() else self.starting_seconds(workers)
+        shortest = _SHORTEST_PROBE_SECONDS + before
         limit = max(shortest, min(limit_seconds, self.left() - self.opening_seconds))
         job = {
             "job": "probe",

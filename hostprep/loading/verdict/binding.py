@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hostprep.loading.curve import Ceiling, hit_rates
-from hostprep.loading.hazards import larger_shm
+from hostprep.loading.hazards import larger_shm, sharing
 from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.measuring.variants import Variant, competed, is_ahead
 from hostprep.loading.model import Binding, HostShare
@@ -145,6 +145,8 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
     if binding is Binding.WAITING:
         # Nobody has seen what the user's own code waits for.
         return f"if it waits for storage, {_staging(known)}"
+    if binding is Binding.MEMORY and (shared := sharing(known.subject)) is not None:
+        return shared
     return {
         Binding.GPU: None,
         Binding.DECODE: f"{_STORE_SMALL}; decode with a faster library (--compare measures"

@@ -57,7 +57,7 @@ def report_of(run: Run, mode: str) -> Report:
                     made.num_workers or 0, made.prefetch_factor, known.cost.tensors_per_batch
                 ),
             ),
-            *hazards.of_bounds(host, wanted, known.bounds),
+            *hazards.of_bounds(host, wanted, known.bounds, subject),
             *(() if subject is None else hazards.of_setting(host, subject, known.bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),
             *hazards.of_probes(host, probes, run.failed, known.length),

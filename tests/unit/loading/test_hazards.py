@@ -62,6 +62,26 @@ def test_bounds_are_hazards_only_for_who_wants_more() -> None:
     assert hazards.of_bounds(share(), 1, bounds) == ()
 
 
+def test_where_memory_is_short_for_copies_of_the_data_set_workers_should_share_it() -> None:
+    bounds = [Bound(Binding.MEMORY, 1, "half of it")]
+
+    def cures(**changed: Any) -> list[str]:
+        loader = dataclasses.replace(subject(8), **changed)
+        found = (
+            *hazards.of_bounds(share(), 8, bounds, loader),
+            *hazards.of_setting(share(), loader, bounds),
+        )
+        return [hazard.cure for hazard in found]
+
+    copied = cures(start_method="forkserver", pickle_bytes=3 * GIB)
+    assert len(copied) == 2
+    for cure in copied:
+        assert "started by forkserver, each has a copy of it (3.00 GiB pickled)" in cure
+        assert "multiprocessing_context='fork'" in cure
+    for shared in (cures(pickle_bytes=3 * GIB), cures(start_method="spawn", pickle_bytes=9999)):
+        assert len(shared) == 2 and not any("copy" in cure for cure in shared)
+
+
 def test_no_cure_makes_a_large_shared_memory_smaller() -> None:
     bounds = [Bound(Binding.SHARED_MEMORY, 1, "all that is free")]
     failed = [FailedProbe(4, Binding.SHARED_MEMORY, "a worker died of a bus error.")]

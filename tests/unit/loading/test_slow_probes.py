@@ -23,13 +23,14 @@ from hostprep.loading.files.model import Stage, Stages
 from hostprep.loading.measuring import measure as measuring
 from hostprep.loading.measuring.following import GRACE_SECONDS, Following
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import Batching, Binding, FailedProbe
+from hostprep.loading.model import Batching, Binding, FailedProbe, Transport
 from hostprep.loading.pace import Pace
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
 from hostprep.loading.verdict.judging import modelled_points, report_of
 from hostprep.system.run import start
+from hostprep.units import GIB
 from tests.unit.loading import making
 
 LATER = 1e6
@@ -296,9 +297,35 @@ def test_no_more_workers_are_tried_than_there_is_time_to_spawn(seen: float | Non
     run.measurer.start_seconds = seen
     run.search.run(None)
     assert run.search.chosen().workers >= 2
-    assert run.measurer.starting_seconds(4) == 8.0
+    assert run.measurer.starting_seconds(4) == pytest.approx(8.0)
     run.measurer.subject = making.subject(start_method="fork")
     assert 0 < run.measurer.starting_seconds(4) <= 8.0
+
+
+def test_a_large_data_set_is_sent_to_each_worker_that_is_not_forked() -> None:
+    """Before any was tried: memory that runs out takes more with it than a probe."""
+    run = searching(Slow)
+
+    def with_start(method: str) -> tuple[int, float, float | None]:
+        run.measurer.subject = making.subject(
+            start_method=method, pickle_bytes=3 * GIB, pickle_seconds=2.0
+        )
+        pace = run._pace()
+        return run._most(), run.measurer.starting_seconds(2), pace.limit_seconds(2)
+
+    most, starting, limit = with_start("fork")
+    assert most > 16 and starting < 1 and limit is not None
+    run.measurer.imports_once = True
+    for method in ("forkserver", "spawn"):
+        most, starting, longer = with_start(method)
+        assert most == 2  # of half of 16 GiB
+        assert starting > 2 * (2 * 2.0 + 6)
+        assert longer is not None and longer > limit + starting - 1
+    run.search = None
+    run.transport = Transport(2, 1e5, 1e-5, worker_memory_bytes=2 * GIB)
+    assert run._most() == 1
+    run.search = Search(run.curve, None, run._probe, run._most, lambda: 4, [making.probe(4, 400)])
+    assert run._most() > 16  # what a worker was seen to hold counts
 
 
 class Forked(Slow):
@@ -594,7 +621,7 @@ def test_workers_that_import_first_have_time_for_it_whatever_is_left(
     for method in ("fork", "spawn"):
         late.subject = making.subject(start_method=method)
         late._ask_probe(4)
-    assert asked == [4.0, 4.0 + 4 * 6.0 / 8]  # on the eight processors of the host
+    assert asked == pytest.approx([4.0, 4.0 + 4 * 6.0 / 8])  # on the eight processors of the host
 
 
 @pytest.mark.parametrize(("spare", "grace"), [(-3.0, 2.0), (3.0, 3.0), (60.0, 5.0)])
