@@ -331,7 +331,8 @@ def test_there_are_inodes_for_what_is_to_come() -> None:
 def test_a_volume_that_grows_gets_the_inodes_of_its_new_size() -> None:
     def inodes(size: str, wanted: int | None = None) -> int:
         asked = look(size, mounted(PATH, 64 * MIB))
-        task = only(plan_volumes([replace(asked, spec=replace(asked.spec, inodes=wanted))], {})).task
+        asked = replace(asked, spec=replace(asked.spec, inodes=wanted))
+        task = only(plan_volumes([asked], {})).task
         assert isinstance(task, VolumeTask)
         return task.plan.inodes
 
