@@ -236,6 +236,7 @@ def _inodes(
     """Return the least number of inodes: of the spec's, what hostprep set, and what will come.
 
     What hostprep set counts, so that a remount by hand with fewer is noticed and not adopted.
+    If the spec leaves it open, a volume that is made or grows gets the default for its size.
     """
     least = [spec.inodes or 0, facts.record.inodes if facts.record is not None else 0]
     live = facts.live
@@ -243,7 +244,7 @@ def _inodes(
     coming = sum(need.inodes for need in needs)
     if live is None or live.inodes is None or coming + used >= live.inodes:
         least.append(roomy_inodes(used, coming) if coming else 0)
-    if live is None and spec.inodes is None:
+    if spec.inodes is None and (live is None or size_bytes > live.size_bytes):
         least.append(default_inodes(size_bytes))
     return max(least) or None
 

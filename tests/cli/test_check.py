@@ -449,12 +449,12 @@ def path_with_hostprep(tmp_path: Path) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def documented(script: str, path: str) -> subprocess.CompletedProcess[str]:
+def documented(script: str, path: str, spec: str = "{}") -> subprocess.CompletedProcess[str]:
     file = Path("script")
     here = str(Path.cwd())
     script = script.replace("/etc/hostprep", here).replace("/run/", f"{here}/")
     file.write_text(script.replace("/usr/local/bin/", ""))
-    Path("hostprep.yml").write_text("{}")
+    Path("hostprep.yml").write_text(spec)
     file.chmod(0o755)
     env = {**os.environ, "PATH": path, "SLURM_JOB_ID": "4711"}
     return subprocess.run(["./script"], capture_output=True, text=True, check=False, env=env)
@@ -486,6 +486,12 @@ def test_the_documented_slurm_prolog(path_with_hostprep: str, verdict: str, code
     if code:
         logged = Path("logged").read_text()
         assert "job 4711: the check ended with 3: FAIL: 1 FAIL" in logged
+
+
+def test_the_documented_slurm_prolog_logs_why_nothing_was_checked(path_with_hostprep: str) -> None:
+    (script,) = blocks("sh", "SLURM_JOB_ID")
+    assert documented(script, path_with_hostprep, "typo: 1").returncode == 0
+    assert re.search(r"ended with 2: hostprep: .*typo: unknown key", Path("logged").read_text())
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("FAIL", 2), ("UNKNOWN", 3)])

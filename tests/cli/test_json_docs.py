@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
+from hostprep.converging.boot_state import Stage
 from hostprep.errors import (
     HostprepError,
     Inconclusive,
@@ -19,6 +20,7 @@ from hostprep.errors import (
     UsageError,
 )
 from hostprep.spec.model import SpecError
+from hostprep.staging.status import DatasetStatus
 from hostprep.system.files import ChangedMeanwhile
 from hostprep.system.locks import Locked
 
@@ -84,6 +86,18 @@ def test_what_is_documented_is_printed(
         if not inside or not found:
             continue
         assert (found[0] if many else found).keys() >= set(inside), name
+
+
+def test_the_states_are_those_that_are_told() -> None:
+    def named(field: str, command: str) -> set[str]:
+        page = re.sub(r"\([^()]*\)", "", " ".join(PAGE.split()))
+        (words,) = re.findall(rf"`{field}`(?: of `{command}`)? is (`.*?)[;.]", page)
+        return set(re.findall(r"`([a-z]+)`", words))
+
+    told, _, fresh = (DatasetStatus.__doc__ or "").partition("``freshness``")
+    assert named("state", "status") == set(re.findall(r"``([a-z]+)``", told)) - {"state"}
+    assert named("freshness", "status") == set(re.findall(r"``([a-z]+)``", fresh)[:3])
+    assert named("state", "wait") == {stage.value for stage in Stage}
 
 
 def test_the_codes_of_errors_are_those_that_are_raised() -> None:

@@ -32,6 +32,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(there), f"{path}#{anchor}"
 
 
+def test_each_option_of_stage_is_on_its_page() -> None:
+    page = (ROOT / "docs/staging.md").read_text()
+    known = {name for parameter in load("stage").params for name in parameter.opts}
+    named = set(re.findall(r"--[a-z-]+", page)) | {"--json"}  # docs/json.md
+    assert {name for name in known if name.startswith("--")} <= named
+
+
 @each_page
 def test_commands_take_the_options_that_they_are_shown_with(page: Path) -> None:
     # Up to the end of the command: of the code, or where the shell has something else to do.

@@ -328,6 +328,19 @@ def test_there_are_inodes_for_what_is_to_come() -> None:
     assert "inodes" in only(plan_volumes([look("64M", there)], many)).changes[0].action
 
 
+def test_a_volume_that_grows_gets_the_inodes_of_its_new_size() -> None:
+    def inodes(size: str, wanted: int | None = None) -> int:
+        asked = look(size, mounted(PATH, 64 * MIB))
+        asked = replace(asked, spec=replace(asked.spec, inodes=wanted))
+        task = only(plan_volumes([asked], {})).task
+        assert isinstance(task, VolumeTask)
+        return task.plan.inodes
+
+    assert inodes("2G") == 131_072
+    assert inodes("2G", 70_000) == 70_000
+    assert inodes("32M") == 65_536
+
+
 def test_fewer_inodes_by_hand_are_drift_and_not_taken_over() -> None:
     facts = mounted(PATH, 8 * GIB)
     cut = replace(facts, live=replace(live_of(facts), inodes=2000))

@@ -73,6 +73,11 @@ def test_what_yaml_has_made_a_number_of_is_told(name: str, value: Any, said: str
     assert sentence.startswith(said)
 
 
+def test_the_mode_in_a_hint_opens_nothing_where_it_is_pasted() -> None:
+    (sentence,) = mistakes(volumes=[{"mode": 488}])
+    assert sentence.endswith('-> quote it where it is written, as in mode: "0755"')
+
+
 @pytest.mark.parametrize(
     "variables",
     [

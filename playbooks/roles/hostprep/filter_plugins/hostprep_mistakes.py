@@ -57,8 +57,8 @@ def _bare_numbers(variables: Mapping[str, Any]) -> Iterator[str]:
     if any(not isinstance(mode, str) for mode in _of(volumes, "mode")):
         yield (
             "hostprep_volumes gives a mode without quotes, which YAML reads as an octal number, so"
-            " that it becomes another mode; no volume was touched. -> quote it where it is written:"
-            ' mode: "0770"'
+            " that it becomes another mode; no volume was touched. -> quote it where it is written,"
+            ' as in mode: "0755"'
         )
     if any(isinstance(owner, Number) for owner in _of(volumes, "owner")):
         yield (
