@@ -165,8 +165,7 @@ class ManifestIndex:
     def count(self) -> int:
         """Return how many entries are recorded, without those of lines that could not be read.
 
-        No line is decoded for this. It counts the separators between records, which no name can
-        contain, because a quotation mark in a name has a backslash before it.
+        Hardly any line is decoded for this, see ``records_in``.
         """
         counted = (records_in(line) for directory in self._lines for line in self.lines(directory))
         return sum(counted) - sum(self._unreadable.values())
