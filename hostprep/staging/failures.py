@@ -26,7 +26,6 @@ from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
 
 _MOST_NAMED = 3
-_AGAIN = ", and run the same command again"
 # Errors that copying meets if a disk fails: ext4 becomes read-only after its first error.
 DISK_FAILS = {*OF_A_DISK, errno.EROFS}
 SEE_DMESG = "`dmesg` says what happened to a disk or its file system"
@@ -91,8 +90,6 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
         hint = f"{SEE_DMESG}: {hint}"
     elif error.errno in OF_A_SERVER:
         hint = f"mount it anew, once its server is there, and {run_again(then)}"
-    elif error.errno in LIMIT_HINTS:
-        hint = f"{LIMIT_HINTS[error.errno].removesuffix(_AGAIN)}, and {run_again(then)}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:
         hint = error.hint
     return HostprepError(
