@@ -7,6 +7,7 @@ import os
 import stat
 
 from hostprep.dataclass import dataclass
+from hostprep.errors import OF_A_DISK, OF_A_SERVER
 
 _SPECIAL = {
     stat.S_IFSOCK: "a socket",
@@ -33,6 +34,11 @@ ITS_HARD_LINK = " (its hard link "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
 READ_BACK = "read back"
 _QUIET = "let nothing write to the source meanwhile"
+_DISK_OR_SERVER = (
+    "repair the failing disk or server, of the source or of the target (for a disk, `dmesg` says"
+    " more)"
+)
+_GONE_SERVER = "mount anew the share that is gone, of the source or of the target"
 # What to do if something other than the source has to be fixed, by the beginning of the reason.
 CURES = {
     PLACE_TAKEN: "move away what has its place on the target",
@@ -48,11 +54,9 @@ CURES = {
         " the host)"
     ),
     os.strerror(errno.ENOKEY): "unlock what is encrypted in the source (fscrypt unlock)",
-    # A target whose disk or server has gone gives this error for each file, as a source does.
-    os.strerror(errno.EIO): (
-        "repair the failing disk or server, of the source or of the target (for a disk, `dmesg`"
-        " says more)"
-    ),
+    # A target whose disk or server has gone gives these errors for each file, as a source does.
+    **dict.fromkeys(map(os.strerror, sorted(OF_A_DISK)), _DISK_OR_SERVER),
+    **dict.fromkeys(map(os.strerror, sorted(OF_A_SERVER)), _GONE_SERVER),
     # What the machine lacks is no fault of the source. The first begins with the second.
     os.strerror(errno.ENFILE): "raise the machine's limit on open files (sysctl fs.file-max)",
     os.strerror(errno.EMFILE): "raise the limit on open files (ulimit -n)",

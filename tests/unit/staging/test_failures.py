@@ -72,8 +72,11 @@ def test_of_a_limit_or_a_server_the_hint_says_what_helps(number: int, word: str)
 
 
 def test_an_entry_that_a_disk_failed_is_not_called_the_sources_fault_alone() -> None:
-    cure = cure_of([Skipped("a/1", "Input/output error", failed=True)])
-    assert (cure or "").startswith("repair the failing disk or server")
+    for number in (errno.EIO, errno.EUCLEAN, errno.ENODEV):
+        cure = cure_of([Skipped("a/1", os.strerror(number), failed=True)])
+        assert cure.startswith("repair the failing disk or server, of the source or of the target")
+    cure = cure_of([Skipped("a/1", os.strerror(errno.ESTALE), failed=True)])
+    assert cure == "mount anew the share that is gone, of the source or of the target"
     assert cure_of([Skipped("a/1", "Invalid argument", failed=True)]) == "fix the source"
 
 
