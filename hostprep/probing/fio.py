@@ -235,7 +235,7 @@ def _is_result(document: dict[str, Any]) -> bool:
 
 
 def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Load) -> FioRun:
-    said = done.stderr.strip() or done.stdout.strip()[-500:] or "it said nothing"
+    said = done.complaint or done.stdout.strip()[-500:] or "it said nothing"
     said = said.replace(job.filename, job.path)
     line = done.line().replace(job.filename, shlex.quote(job.path))
     if document is None:

@@ -131,7 +131,8 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         check_in_sight(record)
     except HostprepError as error:  # hidden, or this user may not see it; not fatal for others
         reason = without_claim(error.message).removesuffix(".")
-        state = "unreachable" if isinstance(error, KeyAway) else "missing"
+        hidden = isinstance(error, Refused) and not isinstance(error, KeyAway)
+        state = "missing" if hidden else "unreachable"  # it may be there all the same
         return state, reason, error.hint
     if record.phase == "removing" and _is_left_of(record):
         return "interrupted", *_removed_in_part(record)

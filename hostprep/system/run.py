@@ -24,6 +24,7 @@ _TIDYING_SECONDS = 0.5
 # How often the listener of a silent command is called.
 _SILENT_SECONDS = 0.25
 
+_MOST_SAID = 2000
 _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _COLOURING = ("FORCE_COLOR", "PYTHON_COLORS")
 
@@ -39,6 +40,11 @@ class Completed:
     stdout: str
     stderr: str
 
+    @property
+    def complaint(self) -> str:
+        """The end of what it said on stderr: as much as a message has room for."""
+        return self.stderr.strip()[-_MOST_SAID:]
+
     def line(self) -> str:
         """Return the command as a line to paste into a shell."""
         return shlex.join(self.args)
@@ -50,7 +56,7 @@ class CommandFailed(HostprepError):
     code = "command_failed"
 
     def __init__(self, completed: Completed, reason: str) -> None:
-        said = (completed.stderr.strip() or completed.stdout.strip() or "it said nothing")[-2000:]
+        said = completed.complaint or completed.stdout.strip()[-_MOST_SAID:] or "it said nothing"
         super().__init__(f"`{completed.line()}` {reason}: {said}", MEND_HINT)
         self.completed = completed
 

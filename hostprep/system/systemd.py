@@ -175,7 +175,7 @@ def generate_mount_units(
     files = sorted(path for path in into.iterdir() if path.is_file() and not path.is_symlink())
     return GeneratedUnits(
         returncode=done.returncode,
-        said=done.stderr.strip(),
+        said=done.complaint,
         units=tuple((path.name, path.read_text(errors="surrogateescape")) for path in files),
         required=frozenset(path.name for path in required.iterdir())
         if required.is_dir()

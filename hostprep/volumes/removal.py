@@ -29,6 +29,7 @@ from hostprep.volumes.model import LiveVolume, Step, Unchanged
 from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs, symlink_refusal
 from hostprep.volumes.records import delete_record
 
+_SEE = "see what the kernel says of it (`dmesg`), and run the same command again"
 # The step for a directory; whether it is empty shows only once the volume is unmounted.
 REMOVE, IF_EMPTY = "remove directory", ", if it is empty"
 
@@ -291,13 +292,15 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
         unmount(path, descriptor)
     except CommandFailed as error:
         users = "; ".join(map(str, others_in(path)))
-        words = error.completed.stderr.strip().rstrip(".")
+        words = error.completed.complaint.rstrip(".")
         failed = f"{path} could not be unmounted: {users or words or error.message.rstrip('.')}."
         if users or "busy" in words:  # EBUSY, in the words of umount or of the C library
             hint = "end what uses it, and run the same command again"
             raise NotUnmounted(failed, hint) from None
-        hint = "see what the kernel says of it (`dmesg`), and run the same command again"
-        raise UnmountFailed(failed, hint) from None
+        raise UnmountFailed(failed, _SEE) from None
+    there = mount_at(path, read_mounts())
+    if mount is not None and there is not None and there.mount_id == mount.mount_id:
+        raise UnmountFailed(f"umount(8) reported success, but {path} is still mounted.", _SEE)
     if read_live(path) is not None:
         raise HostprepError(
             f"the volume is unmounted, and another tmpfs was mounted on {path} below it, which is"

@@ -65,7 +65,7 @@ def _ring(context: Context) -> tuple[str | None, str | None]:
         return done.stdout, None
     if any(words in done.stderr for words in _REFUSED):
         return None, None
-    return None, done.stderr.strip() or f"dmesg ended with {done.returncode}"
+    return None, done.complaint or f"dmesg ended with {done.returncode}"
 
 
 def _journal(context: Context, wanted: str) -> str:

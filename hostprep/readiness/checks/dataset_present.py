@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
+from hostprep.errors import limit_hint
 from hostprep.host.fscrypt import UNLOCK
 from hostprep.readiness.checks._boot import ask_boot
 from hostprep.readiness.checks._datasets import JudgedDataset, judged_datasets, making_way
@@ -132,6 +133,8 @@ def _unreachable(dataset: JudgedDataset) -> tuple[str, Remedy]:
     message = f"nobody can tell whether {target} is there ({dataset.reason})."
     if (dataset.in_the_way or "").startswith(UNLOCK):
         return message, Remedy((), dataset.in_the_way)
+    if limit := limit_hint(dataset.reason.rpartition(": ")[2]):
+        return message, Remedy((), limit)
     hint = "find out why its disk fails, or why its server does not answer"
     return message, Remedy(("findmnt --real",), hint)
 

@@ -11,6 +11,7 @@ import pytest
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount
 from hostprep.host.processes import PathUser
+from hostprep.system.run import CommandFailed, Completed
 from hostprep.units import MIB
 from hostprep.volumes import removal
 from hostprep.volumes.facts import VolumeFacts
@@ -19,6 +20,7 @@ from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.removal import (
+    UnmountFailed,
     UnmountPlan,
     UnmountRequest,
     apply_unmount,
@@ -166,7 +168,8 @@ def test_after_the_unmount_what_cannot_be_told_of_others_stops_nothing(
     def failing(_: object) -> NoReturn:
         raise HostprepError("/proc cannot be listed: Too many open files.")
 
-    monkeypatch.setattr(removal, "mount_at", lambda *_: MOUNTED.mount)
+    there = [MOUNTED.mount, None]
+    monkeypatch.setattr(removal, "mount_at", lambda *_: there.pop(0))
     monkeypatch.setattr(removal, "unmount", lambda *_: None)
     monkeypatch.setattr(removal, "read_live", lambda _: None)
     monkeypatch.setattr(removal, "mounted_places", failing)
@@ -174,3 +177,26 @@ def test_after_the_unmount_what_cannot_be_told_of_others_stops_nothing(
         "whether it is still mounted elsewhere is not known: /proc cannot be listed: Too many open"
         " files.",
     )
+
+
+def test_an_umount_that_did_nothing_is_no_other_volume_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(removal, "mount_at", lambda *_: MOUNTED.mount)
+    monkeypatch.setattr(removal, "unmount", lambda *_: None)
+    monkeypatch.setattr(removal, "read_live", lambda _: MOUNTED.live)
+    with pytest.raises(UnmountFailed, match="but /mnt/data is still mounted"):
+        removal._unmount(plan(MOUNTED), 0)
+
+
+def test_what_umount_says_without_end_does_not_fill_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: object) -> NoReturn:
+        raise CommandFailed(Completed(("umount",), 1, "", "x" * 10_000 + "the end."), "failed")
+
+    monkeypatch.setattr(removal, "unmount", failing)
+    monkeypatch.setattr(removal, "others_in", lambda _: ())
+    with pytest.raises(UnmountFailed) as caught:
+        removal._unmount(plan(MOUNTED), 0)
+    assert caught.value.message.endswith("xthe end.") and len(caught.value.message) < 2100
