@@ -19,7 +19,8 @@ from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.target.private import prepare
 from hostprep.volumes.records import damaged_records, read_record
 
-FIRST_PROBE = Path(__file__).parents[1] / "fixtures/kept/first-probe.json"
+KEPT = Path(__file__).parents[1] / "fixtures/kept"
+FIRST_PROBE = KEPT / "first-probe.json"
 DATASET = """{
   "name": "one", "source": "/srv/one", "target": "/mnt/ram/one", "volume": "/mnt/ram",
   "files": 2, "bytes": 30, "entries": 3, "digest": "xxh3sum:c1405e255d37526beed536c3176dbc24",
@@ -77,6 +78,20 @@ def test_of_a_data_set(state: Path) -> None:
     manifest.close()
     assert sorted(found) == [".", "a", "b", "c", "s"]
     assert (found["a"].group, found["c"].content, found["c"].gid) == ("b", None, 8)
+
+
+def test_of_what_was_left_out_and_had_no_remedy_then(state: Path) -> None:
+    """Commit 852b0b73 knew none for what this user may not read, and left the reason out."""
+    home = state / "datasets" / "one-8153f8c2b1"
+    for name in ("dataset.json", "skipped.json"):
+        write(home / name, (KEPT / "partial-852b0b73" / name).read_text())
+    record = records.load_record("one", "/mnt/ram/one")
+    assert record is not None
+    assert [(item.path, item.failed) for item in record.skipped] == [
+        ("fifo", False),
+        ("b.txt", True),
+    ]
+    assert record.skipped[1].cure is not None
 
 
 def test_of_a_volume(state: Path) -> None:

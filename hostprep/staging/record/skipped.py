@@ -53,10 +53,12 @@ def keep_skipped(
 
 def nameless(item: Skipped) -> Skipped:
     """Return what everybody may know of it: no name, and the reason only if it has a remedy."""
-    reason = ""
-    if item.cure:  # a hard link's reason names another path
-        reason = item.reason.partition(" (to ")[0].partition(ITS_HARD_LINK)[0]
-    return replace(item, path=NAMELESS, reason=reason)
+    return replace(item, path=NAMELESS, reason=_nameless_reason(item) if item.cure else "")
+
+
+def _nameless_reason(item: Skipped) -> str:
+    """Return the reason without another path, which that of a hard link names."""
+    return item.reason.partition(" (to ")[0].partition(ITS_HARD_LINK)[0]
 
 
 def fields_of(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
@@ -93,5 +95,16 @@ def with_names(record_folder: Path, skipped: tuple[Skipped, ...]) -> tuple[Skipp
         return skipped
     if len(named) != len(skipped):  # the count is damaged, and may be huge
         return skipped
-    # In any order: a record with one of each kind has no order of its own.
-    return named if Counter(map(nameless, named)) == Counter(skipped) else skipped
+    return named if _agree(named, skipped) else skipped
+
+
+def _agree(named: tuple[Skipped, ...], nameless_ones: tuple[Skipped, ...]) -> bool:
+    """Whether the names are those of the record's entries, as far as the record tells of these.
+
+    In any order: a record with one of each kind has no order of its own. Versions differ in which
+    reasons have a remedy, and so in which of them a record has.
+    """
+    if Counter(item.failed for item in named) != Counter(item.failed for item in nameless_ones):
+        return False
+    reasons = Counter((item.failed, _nameless_reason(item)) for item in named)
+    return Counter((item.failed, item.reason) for item in nameless_ones if item.reason) <= reasons
