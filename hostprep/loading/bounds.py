@@ -57,20 +57,25 @@ def bounds(
     main_memory_bytes: int = 0,
     distinct_workers: int | None = None,
     shared_bytes: int | None = None,
+    moved_bytes: int = 0,
 ) -> tuple[Bound, ...]:
     """Return the most workers a rank that each resource allows, the tightest first.
 
     ``batches`` is the number in an epoch; ``worker_memory_bytes`` is what one worker was seen to
     hold, ``main_memory_bytes`` what the process that starts the workers holds itself.
     ``distinct_workers`` is how many workers give samples that no other one gives, None if all do.
-    ``shared_bytes`` is the part of a batch that lies in /dev/shm, None if that is all of it.
+    ``shared_bytes`` is the part of a batch that lies in /dev/shm, None if that is all of it, and
+    ``moved_bytes`` are those of the data set that lie there.
     """
     found = [
         _by_memory(
             host, (worker_memory_bytes or 0) + prefetch_factor * batch_bytes, main_memory_bytes
         ),
         _by_shared_memory(
-            host, batch_bytes if shared_bytes is None else shared_bytes, prefetch_factor
+            host,
+            batch_bytes if shared_bytes is None else shared_bytes,
+            prefetch_factor,
+            moved_bytes,
         ),
         _by_descriptors(
             host, descriptors_of_a_worker(prefetch_factor, tensors_per_batch), main_descriptors
@@ -104,15 +109,22 @@ def _by_memory(host: HostShare, held_bytes: int, main_memory_bytes: int) -> Boun
     )
 
 
-def _by_shared_memory(host: HostShare, shared_bytes: int, prefetch_factor: int) -> Bound | None:
+def _by_shared_memory(
+    host: HostShare, shared_bytes: int, prefetch_factor: int, moved_bytes: int
+) -> Bound | None:
     """Return how many workers /dev/shm allows at that batch size; None if they need none of it."""
     if host.shm_free_bytes is None or not shared_bytes:
         return None
-    in_shm = int(_SHM_SHARE * host.shm_free_bytes / host.ranks // shared_bytes)
+    # Whether the data set fits is known to the byte, unlike what batches take.
+    left_bytes = max(0, host.shm_free_bytes - host.ranks * moved_bytes)
+    in_shm = int(_SHM_SHARE * left_bytes / host.ranks // shared_bytes)
+    beside = ""
+    if moved_bytes:
+        beside = f", less {format_bytes(host.ranks * moved_bytes)} for the data set's tensors"
     return Bound(
         Binding.SHARED_MEMORY,
         max(0, (in_shm - _TAKEN_BATCHES) // prefetch_factor),
-        f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at"
+        f"{format_bytes(host.shm_free_bytes)} free in /dev/shm{beside}, at"
         f" {format_count(prefetch_factor, 'batch')} of {format_bytes(shared_bytes)}"
         f" per worker and {_TAKEN_BATCHES} in use",
     )

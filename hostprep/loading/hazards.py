@@ -13,8 +13,8 @@ from hostprep.units import GIB, MIB, format_bytes, format_count, format_number
 _FEW_DESCRIPTORS = 4096
 _MUCH_GROWTH_SHARE = 0.2
 _THREADS_OF_A_WORKER = 3
-# Pickled; in memory, objects take several times as much.
-_MUCH_COPIED_BYTES = 16 * MIB
+# Of a data set. Pickled, objects are several times smaller than in memory.
+_MUCH_BYTES = 16 * MIB
 # The size that a remedy gives a small /dev/shm.
 _AMPLE_SHM_BYTES = 8 * GIB
 CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
@@ -90,12 +90,17 @@ def of_host(host: HostShare, descriptors_needed: int | None = None) -> tuple[Haz
     return tuple(found)
 
 
-def larger_shm(host: HostShare) -> str:
+def larger_shm(host: HostShare, subject: Subject | None = None) -> str:
     """Return how to enlarge /dev/shm or, if it is already large, how to need less of it.
 
     A size of hostprep's choice would shrink a large one, and how much RAM it may take is not known
     here.
     """
+    if subject is not None and subject.moved_bytes >= _MUCH_BYTES:
+        return (
+            "multiprocessing_context='fork', whose workers share the data set's tensors where they"
+            f" are; or {larger_shm(host)}"
+        )
     size = host.shm_size_bytes
     if size is None or size < _AMPLE_SHM_BYTES:
         gibibytes = _AMPLE_SHM_BYTES // GIB
@@ -132,7 +137,7 @@ def of_setting(host: HostShare, subject: Subject, bounds: Iterable[Bound]) -> tu
 
 def sharing(subject: Subject | None) -> str | None:
     """Return how workers come to share the data set if each is sent much of it, else None."""
-    if subject is None or subject.copied_bytes < _MUCH_COPIED_BYTES:
+    if subject is None or subject.copied_bytes < _MUCH_BYTES:
         return None
     return (
         f"have workers share the data set: started by {subject.start_method}, each has a copy of"
@@ -149,7 +154,7 @@ def _short(
     workers: int,
     bounds: Iterable[Bound],
 ) -> tuple[Hazard, ...]:
-    cures = {**_CURES, "shared_memory": larger_shm(host)}
+    cures = {**_CURES, "shared_memory": larger_shm(host, subject)}
     if (shared := sharing(subject)) is not None:
         cures["memory"] = f"{shared}; or {cures['memory']}"
     return tuple(

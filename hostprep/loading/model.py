@@ -256,13 +256,13 @@ class Subject:
     can only be timed. ``length`` counts the samples of an epoch, None if it has none.
     ``batch_size`` is None until it is measured if ``batching`` is not by size. ``pickle_errors``
     says why parts (``dataset``, ``collate_fn``, ``worker_init_fn``) cannot be sent to a spawned
-    process; ``pickle_bytes`` are what is sent if they can, without the tensors, which are shared,
-    and ``pickle_seconds`` what pickling them took. ``current_*`` are a DataLoader's present
-    settings; those that only apply with workers are None if it had none. ``kept`` is what else it
-    was given, as arguments of a call, ``kept_with_workers`` those that need workers. ``own_class``
-    names the class of a DataLoader if it is not torch's, and ``own_iteration`` says whether that
-    class iterates over its batches in its own way; ``own_way_problem`` says why that could not be
-    timed.
+    process; ``pickle_bytes`` are what is sent if they can, ``pickle_seconds`` what pickling them
+    took, and ``tensor_bytes`` what is not sent but moved into shared memory. ``current_*`` are a
+    DataLoader's present settings; those that only apply with workers are None if it had none.
+    ``kept`` is what else it was given, as arguments of a call, ``kept_with_workers`` those that
+    need workers. ``own_class`` names the class of a DataLoader if it is not torch's, and
+    ``own_iteration`` says whether that class iterates over its batches in its own way;
+    ``own_way_problem`` says why that could not be timed.
     """
 
     kind: str
@@ -288,6 +288,12 @@ class Subject:
     current_persistent: bool | None = None
     current_pin: bool | None = None
     pickle_seconds: float | None = None
+    tensor_bytes: int = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """Return the bytes of the data set that are in /dev/shm while it has workers."""
+        return 0 if self.start_method == "fork" else self.tensor_bytes
 
     @property
     def sending_seconds(self) -> float:

@@ -311,6 +311,7 @@ class Run:
             self.measurer.host,
             batch_bytes=self.cost.batch_bytes,
             shared_bytes=self.cost.shared_batch_bytes,
+            moved_bytes=0 if subject is None else subject.moved_bytes,
             tensors_per_batch=self.cost.tensors_per_batch,
             prefetch_factor=prefetch_factor or self.measurer.prefetch_factor,
             batches=None if length is None else math.ceil(length / each),

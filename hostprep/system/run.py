@@ -219,6 +219,11 @@ class Running:
         self._errors = errors
         self._output: list[bytes] = []
 
+    @property
+    def pid(self) -> int:
+        """Return the number of its process."""
+        return self._process.pid
+
     def chunks(self, *, timeout_seconds: float) -> Iterator[bytes]:
         """Yield the output as it comes, and ``b""`` several times a second if there is none.
 

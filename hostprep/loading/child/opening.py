@@ -262,10 +262,10 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     if length == 0 or opened.batches == 0:
         raise Inconclusive(f"{opened.description} is empty: it has no samples to time.")
     errors: dict[str, str] = {}
-    size = seconds = None
+    sent = seconds = None
     if thoroughly and opened.dataset is not None:
         began = time.perf_counter()
-        errors, size = pickled(opened.dataset, opened.collate, opened.loader)
+        errors, sent = pickled(opened.dataset, opened.collate, opened.loader)
         seconds = time.perf_counter() - began
     loader = opened.loader
     cuda, cuda_error = _cuda()
@@ -278,7 +278,8 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         **current_settings(innermost(loader)),
         start_method=_start_method(loader),
         pickle_errors=errors,
-        pickle_bytes=size,
+        pickle_bytes=None if sent is None else sent.pickled_bytes,
+        tensor_bytes=0 if sent is None else sent.tensor_bytes,
         pickle_seconds=seconds,
         opencv_threads=_opencv_threads(),
         torch_version=_torch_version(),

@@ -6,6 +6,7 @@ kernel's clocks of processes, the only ones that include ended threads and progr
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -34,6 +35,10 @@ class WorkerStart:
 
     def __call__(self, worker: int) -> None:
         die_with_parent()
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():
+            # It was killed while this one was still being started, and nobody else will notice.
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.then is not None:
             self.then(worker)
 

@@ -1,4 +1,4 @@
-"""Removes what killed workers leave behind."""
+"""Removes what killed workers, and their parent, leave behind."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _TICK_SECONDS = 0.1
 
 
 def remove_batches(pids: Iterable[int], since: float, folder: Path = _SHM) -> None:
-    """Remove the batches that workers left in /dev/shm since ``since`` (as in ``time.time``).
+    """Remove the tensors that processes left in /dev/shm since ``since`` (as in ``time.time``).
 
-    Torch names them after the process. If containers share /dev/shm (docker --ipc=host), a training
-    may have the same process numbers: what another user made, or was there before, is not ours.
+    Torch names them after the process: batches of workers, and what their parent sent them. If
+    containers share /dev/shm (docker --ipc=host), a training may have the same process numbers:
+    what another user made, or was there before, is not ours.
     """
     for pid in pids:
         for path in folder.glob(f"torch_{pid}_*"):

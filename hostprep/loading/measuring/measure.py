@@ -266,7 +266,7 @@ class Measurer:
         first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
         """Do one job in a fresh process, which always ends, and return its result."""
-        workers_pids: list[int] = []
+        pids: list[int] = []
         os.getcwd()  # torch does not load in a directory that was removed: FileNotFoundError
         began = time.time()
         with temporary_folder() as folder:
@@ -276,11 +276,10 @@ class Measurer:
             wanted_for = "measure in a process of its own"
             try:
                 with start(argv, wanted_for=wanted_for, env=own_environment()) as child:
-                    return self._listen(
-                        child, job, limit, workers, first_batch_seconds, workers_pids
-                    )
+                    pids.append(child.pid)  # what it sends to workers lies there, too
+                    return self._listen(child, job, limit, workers, first_batch_seconds, pids)
             finally:
-                remove_batches(workers_pids, began)
+                remove_batches(pids, began)
 
     def _listen(
         self,
@@ -301,8 +300,8 @@ class Measurer:
 
         def on_workers(event: dict[str, Any]) -> None:
             pids.extend(event["pids"])
-            if pids and self.forks():
-                each = event["seconds"] / len(pids)
+            if event["pids"] and self.forks():
+                each = event["seconds"] / len(event["pids"])
                 self.start_seconds = max(each, self.start_seconds or each)
 
         # Listing millions of files takes minutes: a larger time budget applies to that as well.

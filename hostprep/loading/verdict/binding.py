@@ -158,7 +158,7 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
         Binding.CPU: "do less for each sample: prepare once and store it, use faster libraries, or"
         " move augmentation to the GPU; beyond that, use more processors",
         Binding.MEMORY: "fewer bytes per sample, a smaller index in the data set, or more memory",
-        Binding.SHARED_MEMORY: larger_shm(known.host),
+        Binding.SHARED_MEMORY: larger_shm(known.host, known.subject),
         Binding.DESCRIPTORS: "ulimit -S -n 65536",
         Binding.LENGTH: "nothing: an epoch has no more batches than that",
         Binding.MAIN_PROCESS: "move what the loader's class does with each batch in the main"

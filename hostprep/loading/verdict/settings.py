@@ -41,11 +41,12 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         ahead = _fitting_prefetch(known, workers, ahead)
     held = _worker_memory(known.probes, workers)
     batches = batches_in_shm(workers, ahead or 0) * known.host.ranks
-    shm_bytes = batches * known.cost.shared_batch_bytes
+    moved_bytes = _moved(known) * known.host.ranks if workers else 0
+    shm_bytes = batches * known.cost.shared_batch_bytes + moved_bytes
     ahead_bytes = batches * known.cost.batch_bytes
     memory_bytes = None  # of workers that nobody has seen
     if held or not workers:
-        memory_bytes = workers * (held or 0) * known.host.ranks + ahead_bytes
+        memory_bytes = workers * (held or 0) * known.host.ranks + ahead_bytes + moved_bytes
     pin = _pin(known, ahead_bytes)
     persistent = _persistent(known, point)
     confirmed = point.probes > 0
@@ -143,6 +144,7 @@ def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
             known.host,
             batch_bytes=cost.batch_bytes,
             shared_bytes=cost.shared_batch_bytes,
+            moved_bytes=_moved(known),
             tensors_per_batch=cost.tensors_per_batch,
             prefetch_factor=ahead,
             batches=None,
@@ -155,6 +157,10 @@ def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
     while ahead > known.ahead and not fits(ahead):
         ahead -= 1
     return ahead
+
+
+def _moved(known: Known) -> int:
+    return 0 if known.subject is None else known.subject.moved_bytes
 
 
 def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:

@@ -285,6 +285,7 @@ def workers_by(binding: Binding, **changed: object) -> int:
         "main_memory_bytes": 0,
         "distinct_workers": None,
         "shared_bytes": None,
+        "moved_bytes": 0,
     }
     facts = share(**{name: value for name, value in changed.items() if name not in given})
     given |= {name: value for name, value in changed.items() if name in given}
@@ -302,6 +303,21 @@ def test_shm_holds_what_workers_have_in_hand_and_what_the_training_took() -> Non
     )
     assert docker_of_two == 0
     assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=8 * GIB) == (327 - 2) // 2
+
+
+def test_shm_also_holds_the_tensors_of_a_data_set_that_workers_were_sent() -> None:
+    def left(moved: int, ranks: int = 1) -> int:
+        return workers_by(
+            Binding.SHARED_MEMORY,
+            shm_free_bytes=GIB,
+            batch_bytes=MIB,
+            moved_bytes=moved,
+            ranks=ranks,
+        )
+
+    assert left(0) == (819 - 2) // 2
+    assert left(GIB // 2) == left(GIB // 4, ranks=2) * 2 + 1 == (409 - 2) // 2
+    assert left(GIB + 1) == 0
 
 
 def test_what_goes_through_a_pipe_takes_no_shm() -> None:

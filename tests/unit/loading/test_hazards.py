@@ -80,6 +80,12 @@ def test_where_memory_is_short_for_copies_of_the_data_set_workers_should_share_i
         assert "multiprocessing_context='fork'" in cure
     for shared in (cures(pickle_bytes=3 * GIB), cures(start_method="spawn", pickle_bytes=9999)):
         assert len(shared) == 2 and not any("copy" in cure for cure in shared)
+    loader = dataclasses.replace(subject(8), start_method="spawn", tensor_bytes=GIB)
+    short = [Bound(Binding.SHARED_MEMORY, 1, "64 MiB")]
+    (hazard,) = hazards.of_bounds(share(), 8, short, loader)
+    assert hazard.cure.startswith("multiprocessing_context='fork'")
+    (hazard,) = hazards.of_bounds(share(), 8, short, dataclasses.replace(loader, tensor_bytes=9))
+    assert "fork" not in hazard.cure
 
 
 def test_no_cure_makes_a_large_shared_memory_smaller() -> None:
@@ -150,6 +156,16 @@ def test_tensors_stay_where_they_are_when_pickling_is_tried() -> None:
     assert describe(opened, thoroughly=True).pickle_errors == {}
     assert processes.open_descriptors() == before
     assert not any(tensor.is_shared() for tensor in tensors)
+
+
+def test_the_tensors_that_would_be_moved_to_be_shared_are_counted_once() -> None:
+    whole = torch.zeros(1000)
+    tensors = [whole, whole[:10], whole.view(10, 100), torch.zeros(500).share_memory_()]
+    opened = Opened(Holding(tensors), None, None, None, 8, "dataset", "mine")
+    found = describe(opened, thoroughly=True)
+    assert found.tensor_bytes == 4000
+    assert dataclasses.replace(found, start_method="spawn").moved_bytes == 4000
+    assert dataclasses.replace(found, start_method="fork").moved_bytes == 0
 
 
 def test_what_goes_to_a_spawned_worker_alone_can_be_pickled() -> None:
