@@ -19,7 +19,7 @@ from hostprep.errors import (
     without_claim,
 )
 from hostprep.staging.observer import Observer
-from hostprep.volumes.apply import need_root
+from hostprep.volumes.apply import WITHOUT_ROOT, need_root
 
 _Key = tuple[Kind, str]
 
@@ -67,7 +67,8 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
     if not plan.changes:
         return Applied(plan, (), (), (), plan)
     if for_root := next((each for each in plan.changes if each.kind is not Kind.DATASET), None):
-        need_root(f"{for_root.kind} {for_root.subject}")
+        otherwise = WITHOUT_ROOT if for_root.kind is Kind.VOLUME else ""
+        need_root(f"{for_root.kind} {for_root.subject}", otherwise)
     check_kept({each.kind for each in plan.objects if each.task is not None})
     so_far = _carry_out(plan, observer)
     after = _look_again(replan, so_far)

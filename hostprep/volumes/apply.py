@@ -32,6 +32,10 @@ from hostprep.volumes.records import VolumeRecord, delete_record, requester, wri
 
 FstabEdit = Callable[[bytes], bytes]
 LOCK = "volumes"
+WITHOUT_ROOT = (
+    "; without root, /dev/shm is a tmpfs that you can use, but a logout may clear it (logind's"
+    " RemoveIPC)"
+)
 _ALONE = "run the same command again, once nothing else mounts or unmounts there"
 
 
@@ -63,7 +67,7 @@ def apply_volume(
         raise plan.refusal
     if not plan.changes and plan.live is not None and os.geteuid() != 0:
         return AppliedVolume(plan, plan.live)
-    need_root(f"mounting on {plan.request.path}")
+    need_root(f"mounting on {plan.request.path}", WITHOUT_ROOT)
     if problem := lacking_right_to_mount(plan):
         raise problem
     purpose = f"mount {plan.request.path}"
@@ -89,13 +93,11 @@ def apply_volume(
     return AppliedVolume(fresh, live)
 
 
-def need_root(what: str) -> None:
-    """Raise ``HostprepError`` for an ordinary user."""
+def need_root(what: str, otherwise: str = "") -> None:
+    """Raise ``HostprepError`` for an ordinary user; ``otherwise`` ends the hint."""
     if os.geteuid() != 0:
         raise HostprepError(
-            f"{what} needs root; nothing was changed.",
-            "run it with sudo; without root, /dev/shm is a tmpfs that you can use, but a logout"
-            " may clear it (logind's RemoveIPC)",
+            f"{what} needs root; nothing was changed.", f"run it with sudo{otherwise}"
         )
 
 
