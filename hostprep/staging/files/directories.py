@@ -14,6 +14,9 @@ from hostprep.staging.tree import staged_mode
 from hostprep.system.descriptors import named
 from hostprep.system.trees import DirCache, writable
 
+# What the top directory is called, whose path is empty.
+_ROOT = "the data set"
+
 
 def finish_directory(
     path: str,
@@ -29,7 +32,7 @@ def finish_directory(
     also if the directory should have the ``inode`` and has another: a user who owns the directories
     around both could at any moment move somebody's closed directory to the place of ours.
     """
-    on_target = named(path or ".")
+    on_target = named(path or _ROOT)
     with on_target:
         target = writable(tree.fd(path))
     if inode is not None and os.fstat(target).st_ino != inode:
@@ -46,7 +49,7 @@ def finish_directory(
         if error.errno != errno.ENODATA and _answers(source, path):
             # Then the target failed, and more would be lost than is reported.
             if error.filename == target:
-                error.filename = path or "."
+                error.filename = path or _ROOT
             raise
         atime_ns = entry.mtime_ns  # gone, closed to us, or failing since the scan
     with on_target:
@@ -63,8 +66,8 @@ def finish_directory(
 
 def exchanged(path: str) -> str:
     """Return the message if another directory is in the place of one of ours."""
-    named = path or "the data set"
-    return f"{named} on the target was meanwhile replaced by another folder, which stays as it is"
+    where = f"{path or _ROOT} on the target"
+    return f"{where} was meanwhile replaced by another folder, which stays as it is"
 
 
 def _answers(source: DirCache, path: str) -> bool:

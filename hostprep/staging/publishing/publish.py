@@ -31,9 +31,8 @@ from hostprep.system.trees import (
     writable,
 )
 
-# Errors of removing an empty directory of ours that others have put something into, have mounted
-# something on, or have replaced.
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY, errno.ENOTDIR, errno.ELOOP)
+# Errors of removing a directory of ours that others have put something into, or have replaced.
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:

@@ -121,8 +121,12 @@ def test_where_the_target_became_read_only_in_mid_copy_the_kernels_log_is_named(
     read_only = _explain(TaskFailed(errno.EROFS, "Read-only file system"), private)
     assert read_only.hint is not None and "`dmesg`" in read_only.hint
     other = _explain(TaskFailed(errno.EACCES, "Permission denied"), private)
+    gone = _explain(TaskFailed(errno.ESTALE, "Stale file handle"), private)
+    of_ours = _explain(TaskFailed(0, "ValueError: a mistake"), private)
     os.close(descriptor)
-    assert other.hint == f"run the same command again: {THEN}"
+    assert other.hint == GENERAL
+    assert gone.hint is not None and gone.hint.startswith("mount it anew")
+    assert of_ours.hint == f"run the same command again: {THEN}"
 
 
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC, errno.ENOMEM, errno.EROFS])
