@@ -87,7 +87,7 @@ def draft_spec() -> Draft:
     notes: list[str] = []
     volumes = _volumes(notes)
     datasets = _datasets(volumes.keys(), notes)
-    fio = "packages: [fio]\n" if look_at_packages(("fio",)).installed else "# packages: [fio]\n"
+    fio = "packages: [fio]\n" if _has_fio() else "# packages: [fio]\n"
     example = datasets[0].name if datasets else "cityscapes"
     text = "".join(
         (
@@ -109,6 +109,17 @@ def draft_spec() -> Draft:
             "fix what it names, or write the file by hand; nothing was written",
         ) from None
     return Draft(text, tuple(notes))
+
+
+def _has_fio() -> bool:
+    """Whether fio is installed; False if the package database does not say, as when it is broken.
+
+    All else that the draft says does not depend on that.
+    """
+    try:
+        return bool(look_at_packages(("fio",)).installed)
+    except HostprepError:
+        return False
 
 
 def write_draft(draft: Draft, path: Path) -> None:

@@ -171,13 +171,17 @@ def _scratch() -> IO[bytes]:
 
 def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None) -> HostprepError:
     """Return the error for a command that does not exist, or exists but cannot be started."""
-    if isinstance(error, FileNotFoundError):
-        return MissingTool(tool, wanted_for=wanted_for, package=package)
     # The kernel does not name the file, and the PATH may have several of that name.
     path = os.get_exec_path(_clean_environment())
     places = [os.path.join(folder, tool) for folder in path]
-    file = next((place for place in places if os.path.isfile(place)), tool)
-    hint = reading_hint(error)
+    file = next((place for place in places if os.path.isfile(place)), None)
+    if file is None and isinstance(error, FileNotFoundError):
+        return MissingTool(tool, wanted_for=wanted_for, package=package)
+    file, hint = file or tool, reading_hint(error)
+    why = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError):
+        why = "the program that runs it (its interpreter, or its loader) is not there"
+        hint = f"`head -n 1 {shlex.quote(file)}` names the interpreter of a script"
     if error.errno in (errno.EACCES, errno.ENOEXEC, errno.EPERM):
         hint = (
             f"`ls -l {shlex.quote(file)}` and `findmnt -T {shlex.quote(file)}` show its mode and"
@@ -186,7 +190,7 @@ def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None
         if package is not None:
             hint += f"; or reinstall it: apt-get install --reinstall {package}"
     return HostprepError(
-        f"{file} could not be started: {error.strerror or error}; it is needed to {wanted_for}.",
+        f"{file} could not be started: {why}; it is needed to {wanted_for}.",
         hint,
     )
 

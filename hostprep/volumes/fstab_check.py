@@ -43,6 +43,9 @@ def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: 
     """
     try:
         _check(old, old_path, new, new_path)
+    except CommandFailed as error:
+        error.message = f"the new fstab could not be checked, and stays as it was: {error.message}"
+        raise
     except OSError as error:  # the caller would take it for an error of fstab
         where = f" ({error.filename})" if error.filename else ""
         raise HostprepError(

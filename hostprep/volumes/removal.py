@@ -13,7 +13,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.capabilities import Capability, lacks_capability
 from hostprep.host.elsewhere import mounted_places
-from hostprep.host.mounts import mount_at, read_mounts
+from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import PathUser, users_of
 from hostprep.system.locks import lock
 from hostprep.system.mounting import unmount
@@ -291,15 +291,10 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
     try:
         unmount(path, descriptor)
     except CommandFailed as error:
-        users = "; ".join(map(str, others_in(path)))
-        words = error.completed.complaint.rstrip(".")
-        failed = f"{path} could not be unmounted: {users or words or error.message.rstrip('.')}."
-        if users or "busy" in words:  # EBUSY, in the words of umount or of the C library
-            hint = "end what uses it, and run the same command again"
-            raise NotUnmounted(failed, hint) from None
-        raise UnmountFailed(failed, _SEE) from None
-    there = mount_at(path, read_mounts())
-    if mount is not None and there is not None and there.mount_id == mount.mount_id:
+        # Otherwise it failed only to note it in a file of its own (umount(8), status 16).
+        if _is_still_there(mount):
+            raise _unmount_failed(path, error) from None
+    if _is_still_there(mount):
         raise UnmountFailed(f"umount(8) reported success, but {path} is still mounted.", _SEE)
     if read_live(path) is not None:
         raise HostprepError(
@@ -320,6 +315,19 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
         f"the volume is still mounted elsewhere ({'; '.join(places)}): its memory{held} is free"
         " once it is unmounted there too",
     )
+
+
+def _unmount_failed(path: str, error: CommandFailed) -> HostprepError:
+    users = "; ".join(map(str, others_in(path)))
+    words = error.completed.complaint.rstrip(".")
+    failed = f"{path} could not be unmounted: {users or words or error.message.rstrip('.')}."
+    if users or "busy" in words:  # EBUSY, in the words of umount or of the C library
+        return NotUnmounted(failed, "end what uses it, and run the same command again")
+    return UnmountFailed(failed, _SEE)
+
+
+def _is_still_there(mount: Mount | None) -> bool:
+    return mount is not None and mount.mount_id in {each.mount_id for each in read_mounts()}
 
 
 def _fstab_edit(path: str) -> FstabEdit:

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
+from hostprep.converging import drafting
+from hostprep.converging.packages import PackageFacts
+from hostprep.errors import HostprepError
 from hostprep.spec.finding import SYSTEM_SPEC
 
 SPEC = """\
@@ -234,3 +237,14 @@ def test_the_help_of_hostprep_loads_neither_yaml_nor_pydantic() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "spec" in done.stdout
+
+
+def test_a_package_database_that_is_broken_keeps_nobody_from_a_first_spec(
+    here: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: object) -> PackageFacts:
+        raise HostprepError("`dpkg-query` failed with status 2.")
+
+    monkeypatch.setattr(drafting, "look_at_packages", failing)
+    assert run(["spec", "init", "first.yml"]) == 0
+    assert "\n# packages: [fio]\n" in (here / "first.yml").read_text()

@@ -219,3 +219,20 @@ def test_an_interruption_while_the_command_starts_does_not_orphan_it(
         use()
     assert gone(pids[0])
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
+
+
+def test_a_script_without_its_interpreter_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "fio"
+    script.write_text("#!/none/such\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostprepError, match="its interpreter") as caught:
+        run(["fio"], wanted_for="measure", package="fio")
+    assert not isinstance(caught.value, MissingTool)
+    assert caught.value.message.startswith(f"{script} could not be started: ")
+    assert str(script) in str(caught.value.hint)
+    script.unlink()
+    with pytest.raises(MissingTool):
+        run(["fio-that-is-nowhere"], wanted_for="measure", package="fio")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -209,6 +209,23 @@ def test_lines_that_findmnt_dies_of_are_left_out(
     check(tmp_path, odd, volume("1g", odd))
     with pytest.raises(Refused, match="a line that it cannot parse"):
         check(tmp_path, b"odd\n", volume("1g", odd))
+
+
+def test_where_findmnt_is_killed_fstab_is_said_to_be_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any, **__: Any) -> NoReturn:
+        raise CommandFailed(Completed(("findmnt",), -9, "", ""), "was ended by SIGKILL")
+
+    monkeypatch.setattr(fstab_check, "run", killed)
+    new_path = tmp_path / "new"
+    new_path.write_bytes(b"")
+    with pytest.raises(CommandFailed) as caught:
+        fstab_check.check_new_fstab(old=b"", old_path=None, new=b"", new_path=new_path)
+    assert caught.value.message == (
+        "the new fstab could not be checked, and stays as it was: `findmnt` was ended by SIGKILL:"
+        " it said nothing"
+    )
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -163,15 +164,20 @@ def test_what_is_used_or_has_mounts_inside_stays_whatever_is_given_up(
     assert nested is not None and nested.message.startswith(f"{PATH}/a/b is mounted inside")
 
 
+def failed_to_note(*_: object) -> NoReturn:
+    raise CommandFailed(Completed(("umount",), 16, "", "failed to update its table"), "failed")
+
+
+@pytest.mark.parametrize("umount", [lambda *_: None, failed_to_note])
 def test_after_the_unmount_what_cannot_be_told_of_others_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    umount: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(_: object) -> NoReturn:
         raise HostprepError("/proc cannot be listed: Too many open files.")
 
-    there = [MOUNTED.mount, None]
-    monkeypatch.setattr(removal, "mount_at", lambda *_: there.pop(0))
-    monkeypatch.setattr(removal, "unmount", lambda *_: None)
+    monkeypatch.setattr(removal, "mount_at", lambda *_: MOUNTED.mount)
+    monkeypatch.setattr(removal, "read_mounts", lambda: ())
+    monkeypatch.setattr(removal, "unmount", umount)
     monkeypatch.setattr(removal, "read_live", lambda _: None)
     monkeypatch.setattr(removal, "mounted_places", failing)
     assert removal._unmount(plan(MOUNTED), 0) == (
@@ -184,6 +190,7 @@ def test_an_umount_that_did_nothing_is_no_other_volume_below(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(removal, "mount_at", lambda *_: MOUNTED.mount)
+    monkeypatch.setattr(removal, "read_mounts", lambda: (MOUNTED.mount,))
     monkeypatch.setattr(removal, "unmount", lambda *_: None)
     monkeypatch.setattr(removal, "read_live", lambda _: MOUNTED.live)
     with pytest.raises(UnmountFailed, match="but /mnt/data is still mounted"):
@@ -196,6 +203,8 @@ def test_what_umount_says_without_end_does_not_fill_the_message(
     def failing(*_: object) -> NoReturn:
         raise CommandFailed(Completed(("umount",), 1, "", "x" * 10_000 + "the end."), "failed")
 
+    monkeypatch.setattr(removal, "mount_at", lambda *_: MOUNTED.mount)
+    monkeypatch.setattr(removal, "read_mounts", lambda: (MOUNTED.mount,))
     monkeypatch.setattr(removal, "unmount", failing)
     monkeypatch.setattr(removal, "others_in", lambda _: ())
     with pytest.raises(UnmountFailed) as caught:
