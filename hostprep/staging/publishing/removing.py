@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
 
 from hostprep.errors import Refused
@@ -143,8 +143,8 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
     root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     manifest = _index(record)
     left: list[str] = []
+    ours: list[str] = []
     around: list[bytes] = []
-    ours: dict[str, Recorded] = {}
     count = Count(observer)
     pending = [""]
     try:
@@ -157,20 +157,18 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
                     if found is None:
                         left.append(join(directory, last))
                     elif found.kind == "d":
-                        path = join(directory, last)
-                        ours[path] = found
-                        pending.append(path)
+                        ours.append(join(directory, last))
+                        pending.append(ours[-1])
                     else:
                         os.unlink(last, dir_fd=writable(descriptor))
                         count.add()
             staying = {each for path in left for each in above(path)}
             for path in reversed(ours):  # children before their parents
-                parent, _, last = path.rpartition("/")
-                if path in staying:
-                    around.append(encode_line(parent, [ours[path]]))
-                else:
+                if path not in staying:
+                    parent, _, last = path.rpartition("/")
                     os.rmdir(last, dir_fd=writable(tree.fd(parent)))
                     count.add()
+        around = _lines_of(staying, manifest)
         if not left:
             remove_directory(parent_fd, name, root_fd)
     finally:
@@ -183,6 +181,18 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
             flush_file_system(parent_fd)
         write_manifest(folder(record.name, record.target), around, durable=durable)
     return tuple(left)
+
+
+def _lines_of(directories: Set[str], manifest: ManifestIndex) -> list[bytes]:
+    """Return lines of a manifest with the records of these directories alone."""
+    lines = []
+    for parent in {path.rpartition("/")[0] for path in directories}:
+        found: dict[str, Recorded] = {}
+        for record in manifest.latest_first(parent):
+            if record.kind == "d" and join(parent, record.name) in directories:
+                found.setdefault(record.name, record)
+        lines.append(encode_line(parent, found.values()))
+    return lines
 
 
 def _check_is_it(record: Record, directory_fd: int) -> None:
