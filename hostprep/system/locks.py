@@ -15,7 +15,7 @@ from pathlib import Path
 from hostprep.errors import HostprepError
 from hostprep.system.kept import parse_kept
 from hostprep.system.lock_files import FLAGS, fault_of, no_lock, open_lock
-from hostprep.system.state import check_own_records, readable_run_dirs, run_dir
+from hostprep.system.state import check_own_records, early_run_dir, readable_run_dirs, run_dir
 
 _POLL_SECONDS = 0.2
 # ``is_locked``, which only checks whether a lock is held, holds it for a moment: ignore that.
@@ -44,7 +44,8 @@ def lock(
     killed worker that is stuck on a server without an answer would keep everybody waiting.
     ``wait_seconds`` of None waits for as long as it takes, 0 does not wait. ``on_wait`` is told
     once, in a sentence, who has the lock. The kernel drops the lock with the process, so a killed
-    run leaves none; the file itself stays, because removing it would race.
+    run leaves none; the file itself stays, because removing it would race. If early versions made
+    the user a file for this lock elsewhere, that is locked too.
 
     Raises ``Locked`` if the time has passed, ``HostprepError`` if the file cannot be opened, or is
     one that somebody else could keep from us, ``Refused`` if the records are not one's own.
@@ -55,13 +56,16 @@ def lock(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise no_lock(path, error) from None
-    descriptor = open_lock(path)
+    descriptor, early = open_lock(path), -1
     try:
         _take(descriptor, path, wait_seconds, on_wait)
+        if (early := _early_lock(path.name)) >= 0:
+            _take(early, path, wait_seconds, on_wait)
         note = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
-        with suppress(OSError):  # the lock works without it, for instance on a full file system
-            # Overwrite the old note: ext4 flushes a file that was emptied, and makes us wait.
-            os.ftruncate(descriptor, os.pwrite(descriptor, json.dumps(note).encode(), 0))
+        for each in (descriptor, *([early] if early >= 0 else [])):
+            with suppress(OSError):  # the lock works without it, as on a full file system
+                # Overwrite the old note: ext4 flushes a file that was emptied, and makes us wait.
+                os.ftruncate(each, os.pwrite(each, json.dumps(note).encode(), 0))
         try:
             yield descriptor
         finally:
@@ -69,6 +73,27 @@ def lock(
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
+        if early >= 0:
+            fcntl.flock(early, fcntl.LOCK_UN)
+            os.close(early)
+
+
+def _early_lock(file_name: str) -> int:
+    """Open the lock's file of early versions, which look for no other; return -1 without one.
+
+    It is there if one of them was at work on the same thing since the user's login.
+    """
+    directory = early_run_dir()
+    if directory is None:
+        return -1
+    try:
+        descriptor = os.open(directory / file_name, os.O_RDWR | FLAGS)
+    except OSError:
+        return -1
+    if fault_of(descriptor) is None:
+        return descriptor
+    os.close(descriptor)
+    return -1
 
 
 def _take(

@@ -187,11 +187,34 @@ def cannot_lock(directory: Path, why: str) -> Refused:
     )
 
 
+def early_run_dir() -> Path | None:
+    """Return where early versions, which may be at work, have this ordinary user's locks.
+
+    It is the user's runtime directory; None if there is none, or for root, who never had one.
+    """
+    if os.geteuid() == 0 or os.environ.get("HOSTPREP_RUN_DIR"):
+        return None
+    for runtime in (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.geteuid()}"):
+        try:
+            status = os.stat(runtime)
+        except OSError:
+            continue
+        usable = os.path.isabs(runtime) and stat.S_ISDIR(status.st_mode)
+        if usable and status.st_uid == os.geteuid():
+            return Path(runtime)
+    return None
+
+
 def readable_run_dirs() -> tuple[Path, ...]:
-    """Return the directories whose locks ``status`` looks at: one's own, and the machine's."""
+    """Return the directories whose locks ``status`` looks at: one's own, and the machine's.
+
+    One's own are two while early versions may be at work.
+    """
     own = run_dir()
-    chosen = os.environ.get("HOSTPREP_RUN_DIR") or own == SYSTEM_RUN_DIR
-    return (own,) if chosen else (own, SYSTEM_RUN_DIR)
+    if os.environ.get("HOSTPREP_RUN_DIR") or own == SYSTEM_RUN_DIR:
+        return (own,)
+    early = early_run_dir()
+    return (own, SYSTEM_RUN_DIR) if early is None else (own, early, SYSTEM_RUN_DIR)
 
 
 def boot_dir() -> Path:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Timer
@@ -204,6 +204,50 @@ def test_who_waits_is_told_once_and_then_has_it(
     assert sentence.startswith("waiting for `test` (process")
     assert looks == [0.001] * 3
     assert is_locked("nobody") is False
+
+
+@pytest.fixture
+def of_a_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Be an ordinary user with records and a runtime directory; return the latter."""
+    with tempfile.TemporaryDirectory(dir="/run" if os.geteuid() == 0 else None) as folder:
+        runtime = Path(folder) / "runtime"
+        runtime.mkdir()
+        before = os.geteuid()
+        if before == 0:
+            for path in (folder, runtime):
+                os.chown(path, 65534, 65534)
+        monkeypatch.setenv("HOSTPREP_STATE_DIR", str(Path(folder) / "state"))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        monkeypatch.delenv("HOSTPREP_RUN_DIR")
+        os.seteuid(65534 if before == 0 else before)
+        try:
+            yield runtime
+        finally:
+            os.seteuid(before)
+
+
+def test_a_users_run_of_an_early_version_is_waited_for(of_a_user: Path) -> None:
+    """Until commit 80f90b84 a user's locks were in the runtime directory."""
+    theirs = of_a_user / "hostprep-stage-data.lock"
+    theirs.write_text('{"pid": 7, "purpose": "hostprep stage data", "since": 1795899659.5}')
+    with theirs.open() as early:
+        fcntl.flock(early, fcntl.LOCK_EX)
+        assert is_locked("stage-data")
+        with pytest.raises(Locked) as caught, lock("stage-data", purpose="test", wait_seconds=0):
+            pass
+        assert "`hostprep stage data` (process 7" in caught.value.message
+    assert not is_locked("stage-data")
+    with lock("stage-data", purpose="test"), theirs.open() as early:
+        assert f'"pid": {os.getpid()}' in theirs.read_text()
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(early, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with theirs.open() as early:
+        fcntl.flock(early, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_no_lock_is_made_where_no_early_version_had_one(of_a_user: Path) -> None:
+    with lock("stage-data", purpose="test"):
+        assert list(of_a_user.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else as well")
