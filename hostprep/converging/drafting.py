@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hostprep.converging.boot_facts import gather_boot
@@ -155,7 +156,15 @@ def _volumes(notes: list[str]) -> dict[str, list[str]]:
             continue
         facts = gather(status.path)
         if facts.live is not None and facts.is_ours:
-            found[status.path] = _volume(facts.live, facts)
+            size_bytes = facts.live.size_bytes or (facts.record.size_bytes if facts.record else 0)
+            if not size_bytes:
+                notes.append(f"{status.path} is left out: it has no size limit")
+                continue
+            if not facts.live.size_bytes:
+                notes.append(
+                    f"{status.path} has no size limit now; this size is the one that it was mounted with"
+                )
+            found[status.path] = _volume(replace(facts.live, size_bytes=size_bytes), facts)
             if status.in_fstab is False:
                 notes.append(f"{status.path} has no line in fstab yet; apply adds it")
         elif facts.live is None and facts.fstab_entry is not None:

@@ -423,6 +423,19 @@ def test_what_somebody_mounted_in_the_place_of_a_volume_is_not_called_ours(
     assert drafted["notes"] == [f"{volume} is left out: {shown['problem']}"]
 
 
+def test_a_volume_that_lost_its_limit_is_drafted_with_the_size_it_was_mounted_with(
+    safe_dir: Path,
+) -> None:
+    volume, drafted = safe_dir / "v", safe_dir / "lab.yml"
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
+    subprocess.run(["mount", "-o", "remount,size=0", volume], check=True)
+    found = hostprep("spec", "init", drafted)
+    assert found["notes"] == [
+        f"{volume} has no size limit now; this size is the one that it was mounted with"
+    ]
+    assert "size: 64M\n" in drafted.read_text()
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
