@@ -161,9 +161,8 @@ def _volumes(notes: list[str]) -> dict[str, list[str]]:
                 notes.append(f"{status.path} is left out: it has no size limit")
                 continue
             if not facts.live.size_bytes:
-                notes.append(
-                    f"{status.path} has no size limit now; this size is the one that it was mounted with"
-                )
+                then = "this size is the one that it was mounted with"
+                notes.append(f"{status.path} has no size limit now; {then}")
             found[status.path] = _volume(replace(facts.live, size_bytes=size_bytes), facts)
             if status.in_fstab is False:
                 notes.append(f"{status.path} has no line in fstab yet; apply adds it")
