@@ -16,6 +16,7 @@ from hostprep.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from hostprep.converging.boot_state import Comeback
+    from hostprep.errors import HostprepError
     from hostprep.staging.status import DatasetStatus
     from hostprep.volumes.status import VolumeStatus
 
@@ -35,18 +36,24 @@ def status(
     from hostprep.converging.boot_record import damaged_boot_records
     from hostprep.converging.boot_state import comebacks
     from hostprep.staging.record.records import damaged_records as damaged_datasets
+    from hostprep.staging.record.records import record_id
     from hostprep.staging.status import dataset_statuses
     from hostprep.volumes.records import damaged_records as damaged_volumes
     from hostprep.volumes.status import unread_fstab, volume_statuses
 
     volumes = volume_statuses()
-    damaged = (damaged_volumes(), damaged_datasets(), damaged_boot_records())
+    unread_records = damaged_datasets()
+    damaged = (damaged_volumes(), unread_records, damaged_boot_records())
     problems = [error.message for found in damaged for error in found.values()]
     if (unread := unread_fstab()) is not None:
         problems.append(unread.message)
     with ProgressReporter(quiet=not sys.stderr.isatty()) as reporter:
         datasets = dataset_statuses(check_source=not no_source, observer=reporter)
     back = {each.record.target: each for each in comebacks(datasets)}
+    why = {
+        target: unread_records.get(record_id(each.record.name, target))
+        for target, each in back.items()
+    }
     if as_json:
         fields = {
             "volumes": [_volume_fields(volume) for volume in volumes],
@@ -55,7 +62,7 @@ def status(
                     _dataset_fields(dataset, back.pop(dataset.record.target, None))
                     for dataset in datasets
                 ),
-                *(_unknown_fields(each) for each in back.values()),
+                *(_unknown_fields(each, why[target]) for target, each in back.items()),
             ],
             "problems": problems,
         }
@@ -72,10 +79,12 @@ def status(
         _show_dataset(dataset, comeback)
         if comeback is not None:
             _show_comeback(comeback)
-    for each in back.values():
-        emit_text(printable(f"data set {each.record.name}: missing"))
+    for target, each in back.items():
+        state = "missing" if why[target] is None else "unreachable: its record cannot be read"
+        emit_text(printable(f"data set {each.record.name}: {state}"))
         emit_text(printable(f"  {each.record.source} -> {each.record.target}"))
-        _show_comeback(each)
+        if why[target] is None:
+            _show_comeback(each)
 
 
 def _show_volume(volume: VolumeStatus) -> None:
@@ -209,9 +218,13 @@ def _hint(dataset: DatasetStatus, comeback: Comeback | None) -> str | None:
     return dataset.hint
 
 
-def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
-    """Return the fields of a data set to stage at boot of which there is no record."""
+def _unknown_fields(comeback: Comeback, unread: HostprepError | None) -> dict[str, Any]:
+    """Return the fields of a data set to stage at boot of which there is no record.
+
+    Or of which there is one that is ``unread``: then it may be there.
+    """
     record = comeback.record
+    gone = f"nothing else is on record of it: {comeback.state.reason}"
     return {
         "name": record.name,
         "source": record.source,
@@ -223,13 +236,13 @@ def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
         "verify": None,
         "verified_at": None,
         "staged_at": None,
-        "state": "missing",
+        "state": "missing" if unread is None else "unreachable",
         "freshness": "unknown",
-        "reason": f"nothing else is on record of it: {comeback.state.reason}",
-        "hint": None,
+        "reason": gone if unread is None else unread.message,
+        "hint": None if unread is None else unread.hint,
         "failed": [],
         "at_boot": True,
-        "boot": _boot_fields(comeback),
+        "boot": _boot_fields(comeback) if unread is None else None,
     }
 
 

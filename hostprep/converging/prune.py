@@ -283,10 +283,8 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
             names = sorted(os.listdir(path))
             entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
         except OSError as error:
-            return HostprepError(
-                f"what is in {path} cannot be listed: {error.strerror}; nothing was changed.",
-                reading_hint(error),
-            )
+            said = f"what is in {path} cannot be listed: {error.strerror}; nothing was changed."
+            return HostprepError(said, reading_hint(error))
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
     plan = plan_unmount(UnmountRequest(path, fstab=True), facts, users)
     barred = lacking_right_to_unmount(plan) if os.geteuid() == 0 else None

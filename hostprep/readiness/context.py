@@ -115,9 +115,14 @@ class Context:
         from hostprep.volumes.fstab_file import fstab_path
 
         path = self.root / "etc/fstab" if self._captured else fstab_path()
-        return self._answers.once(
-            "fstab", lambda: entries(path.read_bytes()) if path.exists() else (), by_root=True
-        )
+
+        def read() -> tuple[FstabEntry, ...]:
+            try:
+                return entries(path.read_bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                return ()
+
+        return self._answers.once("fstab", read, by_root=True)
 
     def mount_unit(self, path: str) -> Path | None:
         """Return the admin's own mount unit for ``path``, which takes precedence over fstab."""

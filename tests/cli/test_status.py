@@ -11,7 +11,9 @@ import pytest
 from hostprep.cli.plans import volume_line
 from hostprep.cli.status import _show_volume
 from hostprep.cli.status import status as show_status
+from hostprep.converging.boot_record import BootRecord, save_boot_record
 from hostprep.errors import HostprepError
+from hostprep.system.state import state_dir
 from hostprep.volumes import status as volume_status
 from hostprep.volumes.status import VolumeStatus
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep
@@ -34,6 +36,28 @@ def test_of_what_is_missing_it_says_how_to_get_it_back(tmp_path: Path) -> None:
         f" `hostprep unstage {tmp_path}/fast/city` forgets it"
     )
     assert f"    -> {found['hint']}\n" in run_hostprep("status").stdout
+
+
+def test_what_comes_back_at_boot_is_not_missing_where_its_record_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    source = make_source(tmp_path / "city", directories=1, files=2)
+    hostprep("stage", source, "--to", tmp_path / "fast")
+    save_boot_record(
+        BootRecord("city", str(source), str(tmp_path / "fast"), None, None, "/", None, remote=False)
+    )
+    (record,) = state_dir().glob("datasets/city-*/dataset.json")
+    record.write_text("{")
+    (found,) = hostprep("status")["datasets"]
+    assert (found["state"], found["boot"]) == ("unreachable", None)
+    assert found["reason"].startswith(f"the record {record} cannot be read: ")
+    shown = run_hostprep("status").stdout
+    assert "data set city: unreachable: its record cannot be read\n" in shown
+    assert "at boot:" not in shown
+    record.unlink()
+    (found,) = hostprep("status")["datasets"]
+    assert found["state"] == "missing" and found["boot"] is not None
+    assert "data set city: missing\n" in run_hostprep("status").stdout
 
 
 @pytest.mark.parametrize(

@@ -462,3 +462,11 @@ def test_checks_that_cannot_be_listed_are_not_said_to_be_none(
     monkeypatch.setattr(pkgutil, "iter_modules", lambda _: iter(()))  # as of a closed folder
     with pytest.raises(HostprepError, match="checks cannot be listed"):
         all_checks()
+
+
+def test_an_fstab_that_goes_while_it_is_looked_at_has_no_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTPREP_FSTAB", str(tmp_path / "fstab"))
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    assert Context().fstab == ()
