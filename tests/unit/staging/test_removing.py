@@ -21,6 +21,7 @@ from hostprep.staging.publishing import removing
 from hostprep.staging.record.manifest import decode_line, manifest_path
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.target.owned import private_name
+from hostprep.staging.target.private import prepare
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in
@@ -152,6 +153,31 @@ def test_how_far_it_is_is_told(staged: Staged, monkeypatch: pytest.MonkeyPatch) 
     assert told.last == {"compare": (staged.record.files, staged.record.files)}
     unstage(plan, told)
     assert told.last["remove"] == (plan.files, plan.files)
+
+
+def test_how_much_of_what_a_run_left_is_gone_is_told(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of it beforehand, and it may be millions of files."""
+    monkeypatch.setattr(observer, "_TELL_SECONDS", 0.0)
+    staged.private.rmdir()
+    purpose = {"target": staged.record.target, "verify": "none"}
+
+    def leave_some() -> None:
+        prepare(staged.parent_fd, purpose).close()
+        for number in range(5):
+            (staged.private / f"tree/{number}").touch()
+
+    leave_some()
+    told = Told()
+    told.phase("clear")
+    another = {**purpose, "verify": "readback"}
+    prepare(staged.parent_fd, another, on_removed=observer.Count(told).add).close()
+    assert told.last["clear"] == (6, None)
+    leave_some()
+    told = Told()
+    unstage(plan_unstage(staged.record, fstab=False), told)
+    assert told.last["clear"] == (6, None)
 
 
 def test_of_a_folder_little_is_held_until_it_goes(staged: Staged, tmp_path: Path) -> None:
