@@ -103,6 +103,13 @@ def test_what_is_as_staged_is_told_from_what_is_not(staged: Staged) -> None:
     assert ours == whole - 2 - len({"class-1", "class-1/images", "class-2", "class-2/images"})
 
 
+def test_what_is_not_as_staged_is_named_in_order(staged: Staged) -> None:
+    theirs = [f"class-1/theirs-{number:02}" for number in range(20)]
+    for path in theirs:
+        (staged.copy / path).touch()
+    assert staged.compare()[1] == tuple(theirs)
+
+
 def test_what_vanishes_at_the_look_is_nobodys(
     staged: Staged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
