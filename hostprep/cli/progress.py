@@ -32,8 +32,9 @@ _TITLES = {
     "publish": "publishing",
     "directories": "finishing directories",
     "remove": "removing",
+    "clear": "removing what an earlier run left",
 }
-_NOUNS = {"scan": "entry", "directories": "directory", "remove": "entry"}
+_NOUNS = {"scan": "entry", "directories": "directory", "remove": "entry", "clear": "entry"}
 
 
 class ProgressReporter:

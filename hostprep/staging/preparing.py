@@ -11,7 +11,7 @@ from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import Mount
 from hostprep.staging.model import StageRequest
 from hostprep.staging.naming import check_names
-from hostprep.staging.observer import Observer
+from hostprep.staging.observer import Count, Observer
 from hostprep.staging.outcome import record_of
 from hostprep.staging.planning import StagePlan, purpose_of
 from hostprep.staging.plans.copy_plan import CopyPlan
@@ -75,7 +75,7 @@ def open_target(plan: StagePlan) -> int:
 
 
 def begin(
-    plan: StagePlan, parent_fd: int, mount: Mount | None, *, first: bool
+    plan: StagePlan, parent_fd: int, mount: Mount | None, observer: Observer, *, first: bool
 ) -> tuple[PrivateDir, Spelling]:
     """Return the private directory, and how names are kept in it.
 
@@ -94,7 +94,9 @@ def begin(
         with closed_on_error(found):
             if takes:
                 _check_room_beside_others(plan, parent_fd)
-        private = prepare(parent_fd, purpose_of(request), plan.then, found)
+        observer.phase("clear")
+        on_removed = Count(observer).add
+        private = prepare(parent_fd, purpose_of(request), plan.then, found, on_removed)
         try:
             return private, check_names(plan.scan, private, None if mount is None else mount.fstype)
         except (HostprepError, OSError):

@@ -109,7 +109,7 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         if refusal := taken or exchanged_refusal(plan.previous, published_fd):
             raise refusal
         mount = mount_below(request.parent)
-        private, spelling = begin(plan, parent_fd, mount, first=published_fd is None)
+        private, spelling = begin(plan, parent_fd, mount, observer, first=published_fd is None)
         stack.callback(private.close)
         if plan.files.resumed.files and not private.resumable:
             raise gone(request)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, after_changes, where_in, without_claim
 from hostprep.staging.failures import DISK_FAILS, SEE_DMESG, what_is_fixed
-from hostprep.staging.observer import Observer
+from hostprep.staging.observer import Count, Observer
 from hostprep.staging.publishing.removing import hide, remove_hidden, remove_ours
 from hostprep.staging.record.records import Record, forget, save_record
 from hostprep.staging.target.held import open_held
@@ -150,7 +150,8 @@ def _has_line(record: Record) -> bool:
 
 def _remove_private(parent_fd: int, private_fd: int, record: Record, observer: Observer) -> None:
     name = private_name(record.name)
-    if not remove_opened(parent_fd, name, private_fd):
+    observer.phase("clear")
+    if not remove_opened(parent_fd, name, private_fd, Count(observer).add):
         observer.note(moved_away(os.path.dirname(record.target), name))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from hostprep.system.descriptors import closing_fd
@@ -206,11 +206,15 @@ def remove_tree(parent_fd: int, name: str) -> None:
     os.rmdir(name, dir_fd=parent_fd)
 
 
-def empty_tree(root_fd: int, *, last: str = "") -> None:
+def empty_tree(
+    root_fd: int, *, last: str = "", on_removed: Callable[[], None] | None = None
+) -> None:
     """Remove all the contents of an open directory, however deep, following nothing.
 
     For a tree that hostprep created for itself alone. The file ``last`` is removed last.
+    ``on_removed`` is called after each other entry: there may be millions.
     """
+    told = on_removed or (lambda: None)
     with DirCache(root_fd, create=True) as tree:
         pending, directories = [""], []
         kept = False
@@ -227,11 +231,13 @@ def empty_tree(root_fd: int, *, last: str = "") -> None:
                     kept = True
                 else:
                     os.unlink(item, dir_fd=descriptor)
+                    told()
             if path:
                 directories.append(path)
         for path in reversed(directories):  # children before their parents
             parent, _, item = path.rpartition("/")
             os.rmdir(item, dir_fd=tree.fd(parent))
+            told()
     if kept:
         os.unlink(last, dir_fd=root_fd)
 

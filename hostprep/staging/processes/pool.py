@@ -282,7 +282,9 @@ class Pool:
     def _close(self, *, hurry: bool) -> bool:
         """End the workers after their tasks, or in a hurry after the current file.
 
-        Return whether one of them was killed by somebody else.
+        In a hurry, those that only look are ended at once: nothing of theirs is left half-way, and
+        a huge directory, which is looked at as one, may take them long. Return whether one of them
+        was killed by somebody else.
         """
         if self._local is not None:
             self._local.close()
@@ -290,7 +292,7 @@ class Pool:
             self._journal.close()
         for member in self._members:
             if hurry:
-                member.kill(signal.SIGUSR1)
+                member.kill(signal.SIGTERM if self._job.looks_only else signal.SIGUSR1)
             member.stop_sending()
         deadline = time.monotonic() + _STOP_SECONDS
         late = [m for m in self._members if not m.join(max(0.0, deadline - time.monotonic()))]

@@ -216,7 +216,7 @@ def _looked_at(
         if record.name in left and _is_as(record, descriptor):
             left.remove(record.name)
             yield record.name, record
-    for name in left:
+    for name in sorted(left):  # a set's own order would be another in each run
         if entry_at(name, descriptor) is not None:
             yield name, None
 

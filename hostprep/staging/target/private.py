@@ -16,7 +16,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
@@ -143,12 +143,17 @@ def open_or_make(parent_fd: int, target: str) -> int:
 
 
 def prepare(
-    parent_fd: int, purpose: dict[str, str], then: str | None = None, found: int | None = None
+    parent_fd: int,
+    purpose: dict[str, str],
+    then: str | None = None,
+    found: int | None = None,
+    on_removed: Callable[[], None] | None = None,
 ) -> PrivateDir:
     """Open the private directory for work, and empty it if its work cannot be taken over.
 
     ``then`` is what the next run does with what this one leaves in it. ``found`` is its descriptor
-    by ``open_held``, if there was one then. Raises ``Locked`` if another run is at work in it.
+    by ``open_held``, if there was one then. ``on_removed`` is called for each entry removed.
+    Raises ``Locked`` if another run is at work in it.
     """
     target = purpose["target"]
     if found is None:
@@ -157,7 +162,7 @@ def prepare(
     with closed_on_error(descriptor):
         resumable = found is not None and read_info(found) == {**purpose, "format": FORMAT}
         if found is not None and not resumable:
-            _claim(found, purpose)
+            _claim(found, purpose, on_removed)
         os.fchmod(descriptor, 0o700)  # somebody may have changed the mode of an earlier run's
         with contextlib.suppress(FileExistsError):
             os.mkdir(TREE, 0o700, dir_fd=descriptor)
@@ -207,9 +212,11 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
     return descriptor
 
 
-def _claim(descriptor: int, purpose: dict[str, str]) -> None:
+def _claim(
+    descriptor: int, purpose: dict[str, str], on_removed: Callable[[], None] | None = None
+) -> None:
     """Empty an open directory that is ours, and first of all write down what it is for."""
-    empty_tree(descriptor, last=INFO)
+    empty_tree(descriptor, last=INFO, on_removed=on_removed)
     if not _own(descriptor):
         raise not_private(private_name(os.path.basename(purpose["target"])), None)
     _forget_default_acl(descriptor)
@@ -270,13 +277,15 @@ def sweep(parent_fd: int, target: str) -> None:
         remove_opened(parent_fd, private_name(os.path.basename(target)), descriptor)
 
 
-def remove_opened(parent_fd: int, name: str, descriptor: int) -> bool:
+def remove_opened(
+    parent_fd: int, name: str, descriptor: int, on_removed: Callable[[], None] | None = None
+) -> bool:
     """Remove an open private directory with all its contents, which are ours alone.
 
     Returns False if somebody has moved it, empty by then, or has given its name to something else,
-    which is left alone.
+    which is left alone. ``on_removed`` is called for each entry that is removed.
     """
-    empty_tree(descriptor, last=INFO)
+    empty_tree(descriptor, last=INFO, on_removed=on_removed)
     return remove_directory(parent_fd, name, descriptor)
 
 

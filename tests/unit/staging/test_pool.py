@@ -157,6 +157,37 @@ def test_what_a_worker_leaves_out_that_somebody_stops_is_not_taken_for_done(
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("looks_only", [True, False])
+def test_who_only_looks_need_not_finish_for_an_interruption(
+    looks_only: bool, source: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be at a folder of a million files, and whoever pressed Ctrl-C waits."""
+    begun, tell = os.pipe()
+    monkeypatch.setattr(pool_module, "_STOP_SECONDS", 60.0 if looks_only else 0.5)
+
+    def look(worker: Worker, kind: str, long: bool) -> None:
+        while long:
+            os.write(tell, b"x")
+            time.sleep(0.1)
+
+    def interrupt(_: object) -> None:
+        os.read(begun, 1)  # by now it is at the long one
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Worker, "do", look)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Pool(Job(source, source, looks_only=looks_only), processes=1) as pool,
+    ):
+        (member,) = pool._members
+        pool.submit("check", False, interrupt)
+        pool.submit("check", True, print)
+        pool.run()
+    assert member.exit_code == (-signal.SIGTERM if looks_only else -signal.SIGKILL)
+    os.close(begun)
+    os.close(tell)
+
+
 @pytest.mark.parametrize("processes", [0, 1])
 def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
     source: int, processes: int, monkeypatch: pytest.MonkeyPatch

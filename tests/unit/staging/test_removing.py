@@ -22,6 +22,7 @@ from hostprep.staging.record.lines import decode_line
 from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.target.owned import private_name
+from hostprep.staging.target.private import prepare
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in
@@ -103,6 +104,13 @@ def test_what_is_as_staged_is_told_from_what_is_not(staged: Staged) -> None:
     assert ours == whole - 2 - len({"class-1", "class-1/images", "class-2", "class-2/images"})
 
 
+def test_what_is_not_as_staged_is_named_in_order(staged: Staged) -> None:
+    theirs = [f"class-1/theirs-{number:02}" for number in range(20)]
+    for path in theirs:
+        (staged.copy / path).touch()
+    assert staged.compare()[1] == tuple(theirs)
+
+
 def test_what_vanishes_at_the_look_is_nobodys(
     staged: Staged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +161,31 @@ def test_how_far_it_is_is_told(staged: Staged, monkeypatch: pytest.MonkeyPatch) 
     assert told.last == {"compare": (staged.record.files, staged.record.files)}
     unstage(plan, told)
     assert told.last["remove"] == (plan.files, plan.files)
+
+
+def test_how_much_of_what_a_run_left_is_gone_is_told(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of it beforehand, and it may be millions of files."""
+    monkeypatch.setattr(observer, "_TELL_SECONDS", 0.0)
+    staged.private.rmdir()
+    purpose = {"target": staged.record.target, "verify": "none"}
+
+    def leave_some() -> None:
+        prepare(staged.parent_fd, purpose).close()
+        for number in range(5):
+            (staged.private / f"tree/{number}").touch()
+
+    leave_some()
+    told = Told()
+    told.phase("clear")
+    another = {**purpose, "verify": "readback"}
+    prepare(staged.parent_fd, another, on_removed=observer.Count(told).add).close()
+    assert told.last["clear"] == (6, None)
+    leave_some()
+    told = Told()
+    unstage(plan_unstage(staged.record, fstab=False), told)
+    assert told.last["clear"] == (6, None)
 
 
 def test_of_a_folder_little_is_held_until_it_goes(staged: Staged, tmp_path: Path) -> None:
