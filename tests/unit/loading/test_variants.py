@@ -64,7 +64,7 @@ class Timed:
 
 def modelled() -> Report:
     """A report of files, of which decoding is what binds."""
-    known: Any = SimpleNamespace(stages=None, host=share())
+    known: Any = SimpleNamespace(stages=None, host=share(), subject=None)
     report = from_host(share(), WISH, gpus=0)
     told = remedy(known, Point(2, 500.0, 0.01, 1), Binding.DECODE)
     made = replace(report.recommendation, binding=Binding.DECODE, remedy=told)
