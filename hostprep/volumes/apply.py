@@ -36,6 +36,7 @@ WITHOUT_ROOT = (
     "; without root, /dev/shm is a tmpfs that you can use, but a logout may clear it (logind's"
     " RemoveIPC)"
 )
+_TAKEN_BACK = "the volume was unmounted again"
 _ALONE = "run the same command again, once nothing else mounts or unmounts there"
 
 
@@ -157,7 +158,7 @@ def _mount(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
             raise _forbidden(facts.path, error) or error from None
         live = _verified(facts.path, plan.options)
         device = _mount_of(facts.path).device
-        _remember(plan, facts, device, "the volume was unmounted again")
+        _remember(plan, facts, device, _TAKEN_BACK)
     except BaseException as error:
         _take_back(plan, facts, descriptor, error)
         raise
@@ -170,15 +171,13 @@ def _take_back(plan: VolumePlan, facts: VolumeFacts, descriptor: int, error: Bas
     If that fails as well, the volume stays on record as ours, and the error says so.
     """
     try:
-        # Nothing was mounted there before, so what is there now is ours and empty: unmount it.
-        if _is_mounted(facts):
-            unmount(facts.path, descriptor)
+        _unmount_again(facts, descriptor)
     except HostprepError as another:
         if isinstance(error, HostprepError):
+            said = without_claim(error.message).removesuffix(".").removesuffix(f"; {_TAKEN_BACK}")
             error.message = (
-                f"{without_claim(error.message).removesuffix('.')}; what may be mounted on"
-                f" {facts.path} by now could not be unmounted, and stays on record:"
-                f" {another.message}"
+                f"{said}; what may be mounted on {facts.path} by now could not be unmounted, and"
+                f" stays on record: {another.message}"
             )
         return
     remove_dirs(plan.make_dirs)
@@ -187,6 +186,20 @@ def _take_back(plan: VolumePlan, facts: VolumeFacts, descriptor: int, error: Bas
             delete_record(facts.path)
         else:
             write_record(facts.record)
+
+
+def _unmount_again(facts: VolumeFacts, descriptor: int) -> None:
+    """Unmount what is there of ours; raise if it stays, whatever the status of umount(8) is."""
+    # Nothing was mounted there before, so what is there now is ours and empty.
+    if not _is_mounted(facts):
+        return
+    failure = HostprepError("umount(8) reported success, but it is still mounted.")
+    try:
+        unmount(facts.path, descriptor)
+    except HostprepError as error:
+        failure = error
+    if _is_mounted(facts):
+        raise failure
 
 
 def _change(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:

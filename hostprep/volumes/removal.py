@@ -327,7 +327,10 @@ def _unmount_failed(path: str, error: CommandFailed) -> HostprepError:
 
 
 def _is_still_there(mount: Mount | None) -> bool:
-    return mount is not None and mount.mount_id in {each.mount_id for each in read_mounts()}
+    # The next mount anywhere gets the number of one that is gone.
+    return mount is not None and any(
+        (each.mount_id, each.target) == (mount.mount_id, mount.target) for each in read_mounts()
+    )
 
 
 def _fstab_edit(path: str) -> FstabEdit:

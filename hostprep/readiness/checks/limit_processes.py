@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import users_are_mapped
+from hostprep.host.cgroup_folders import limits_are_hidden
 from hostprep.host.cgroups import ProcessLimit, read_process_limits
 from hostprep.readiness.checks._limits import Limit, raising, read_limit
 from hostprep.readiness.checks._recommended import recommended
@@ -30,7 +31,8 @@ class Facts:
     """``workers`` is per rank, from the last recommended loader, None without one.
 
     ``root``: this is the host's root, whose limit is not enforced. ``own`` counts the threads of
-    this check itself, which end with it.
+    this check itself, which end with it. ``hidden``: its cgroup cannot be seen, so ``groups`` may
+    lack limits.
     """
 
     limit: Limit
@@ -39,6 +41,7 @@ class Facts:
     root: bool
     groups: tuple[ProcessLimit, ...]
     own: int
+    hidden: bool = False
 
 
 def look(context: Context) -> Facts:
@@ -47,7 +50,8 @@ def look(context: Context) -> Facts:
     root = context.euid == 0 and not users_are_mapped(context.root)
     made = recommended(context)
     groups = read_process_limits(context.root)
-    return Facts(limit, made.workers, made.ranks or 1, root, groups, _threads(context))
+    hidden = limits_are_hidden("pids", context.root)
+    return Facts(limit, made.workers, made.ranks or 1, root, groups, _threads(context), hidden)
 
 
 def _threads(context: Context) -> int:
@@ -66,6 +70,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         commands = tuple(command for remedy in remedies for command in remedy.commands)
         hints = dict.fromkeys(remedy.hint for remedy in remedies if remedy.hint)
         least = replace(least, remedy=Remedy(commands, "; ".join(hints)))
+    elif facts.hidden:
+        less = "; a cgroup may allow less: /sys/fs/cgroup does not show that of this process."
+        least = replace(least, message=least.message.removesuffix(".") + less)
     yield least
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.errors import HostprepError
 from hostprep.host.memory import Headroom
 from hostprep.host.mounts import Mount, mount_at, mount_over
 from hostprep.readiness.checks._commands import making_room
@@ -31,7 +32,7 @@ class Facts:
     ``wanted_bytes`` is what the last recommended loader needs, None without one. ``over`` is a
     later mount over /dev that hides the mount on /dev/shm. ``closed`` is the line that makes the
     mount writable for this user, None if it already is. What is on the mount counts as memory, of
-    which ``headroom`` is left.
+    which ``headroom`` is left, None if that is unknown.
     """
 
     mounted: bool
@@ -51,8 +52,15 @@ def look(context: Context) -> Facts:
     # Sandboxes (bubblewrap, Flatpak) make it a folder in their /dev, which serves as well.
     usable = mounted or os.access(context.root / "dev/shm", os.W_OK | os.X_OK)
     space = context.statvfs(_PATH) if usable else None
-    left = context.headroom if mounted else None
+    left = _headroom(context) if mounted else None
     return Facts(mounted, space, recommended(context).shm_bytes, over, closed, left)
+
+
+def _headroom(context: Context) -> Headroom | None:
+    try:
+        return context.headroom
+    except HostprepError:  # HP021 says so, and a small /dev/shm is still too small
+        return None
 
 
 def _opening(context: Context) -> str | None:

@@ -62,7 +62,7 @@ def test_after_a_mount_that_failed_only_what_is_ours_is_unmounted(
     # The real one makes none in /tmp, where others may write.
     monkeypatch.setattr(apply, "make_dirs", lambda paths: [*map(os.mkdir, paths)])
     monkeypatch.setattr(apply, "mount_tmpfs", failing)
-    monkeypatch.setattr(apply, "mount_at", lambda *_: there)
+    monkeypatch.setattr(apply, "mount_at", lambda *_: None if unmounted else there)
     monkeypatch.setattr(apply, "unmount", lambda path, _: unmounted.append(path))
     with pytest.raises(HostprepError, match=r"^mount\(8\) failed"):
         _mount(plan, facts, 0)
@@ -111,6 +111,45 @@ def test_what_cannot_be_unmounted_again_stays_on_record_and_the_cause_is_told(
     assert caught.value.hint == "mend that"
     record = read_record(path)
     assert record is not None and record.device is None
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_whether_it_is_unmounted_again_shows_in_the_mounts_and_not_in_the_status_of_umount(
+    works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "volume")
+    facts = fresh(path)
+    plan = replace(plan_volume(VolumeRequest(path, 1 << 20, force=True), facts), make_dirs=())
+    there = [Mount(50, 27, "0:50", "/", path, "tmpfs", facts.source, ("rw",), ("rw",))]
+
+    def umount(*_: object) -> None:
+        if works:
+            there.clear()
+            raise CommandFailed(Completed(("umount",), 16, "", ""), "failed to note it")
+
+    def full(plan: object, facts: object, device: str | None, done: str) -> None:
+        write_record(record)
+        if device is not None:
+            raise HostprepError(f"the record cannot be written; {done}.")
+
+    record = VolumeRecord(
+        path, volume_id_for(path), "boot", None, facts.source, 1 << 20, 1000, (), "uid 0", 0.0
+    )
+    monkeypatch.setattr(apply, "mount_tmpfs", lambda *_: None)
+    monkeypatch.setattr(apply, "_verified", lambda *_: None)
+    monkeypatch.setattr(apply, "mount_at", lambda *_: there[0] if there else None)
+    monkeypatch.setattr(apply, "unmount", umount)
+    monkeypatch.setattr(apply, "_remember", full)
+    with pytest.raises(HostprepError) as caught:
+        _mount(plan, facts, 0)
+    failed = "the record cannot be written; "
+    assert caught.value.message == failed + (
+        "the volume was unmounted again."
+        if works
+        else f"what may be mounted on {path} by now could not be unmounted, and stays on record:"
+        " umount(8) reported success, but it is still mounted."
+    )
+    assert read_record(path) == (None if works else record)
 
 
 @pytest.mark.parametrize("said", ["permission denied.", "cannot mount hostprep read-only."])

@@ -197,6 +197,19 @@ def test_an_umount_that_did_nothing_is_no_other_volume_below(
         removal._unmount(plan(MOUNTED), 0)
 
 
+def test_another_mount_with_the_number_of_the_unmounted_one_is_not_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert MOUNTED.mount is not None
+    other = replace(MOUNTED.mount, target="/mnt/other")
+    monkeypatch.setattr(removal, "mount_at", lambda *_: MOUNTED.mount)
+    monkeypatch.setattr(removal, "read_mounts", lambda: (other,))
+    monkeypatch.setattr(removal, "unmount", lambda *_: None)
+    monkeypatch.setattr(removal, "read_live", lambda _: None)
+    monkeypatch.setattr(removal, "mounted_places", lambda _: ())
+    assert removal._unmount(plan(MOUNTED), 0) == ()
+
+
 def test_what_umount_says_without_end_does_not_fill_the_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
