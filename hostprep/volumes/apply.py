@@ -180,8 +180,8 @@ def _take_back(plan: VolumePlan, facts: VolumeFacts, descriptor: int, error: Bas
                 f" stays on record: {another.message}"
             )
         return
-    remove_dirs(plan.make_dirs)
     with contextlib.suppress(HostprepError):  # report the original error
+        remove_dirs(plan.make_dirs)
         if facts.record is None:
             delete_record(facts.path)
         else:

@@ -266,15 +266,20 @@ def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Remove the empty ones of the directories (outermost first); return what was removed.
 
     A mount point in another mount namespace stays: removing it makes the kernel unmount what is
-    mounted there, in use or not (rmdir(2) fails only for mounts in our own namespace).
+    mounted there, in use or not (rmdir(2) fails only for mounts in our own namespace). Raises
+    ``HostprepError`` if that cannot be told; then a record of them has to stay.
     """
     removed: list[str] = []
     if not paths:
         return ()
     try:
         elsewhere = [(pid, each.target) for pid, each in mounts_elsewhere() if each.target in paths]
-    except HostprepError:
-        return ()  # it cannot be told, so they stay
+    except HostprepError as error:
+        raise HostprepError(
+            f"whether something is mounted on {paths[-1]} elsewhere cannot be told, so it was not"
+            f" removed, and stays on record: {error.message}",
+            error.hint,
+        ) from None
     for path in reversed(paths):
         if any(target == path and _is_same_place(pid, path) for pid, target in elsewhere):
             break

@@ -196,3 +196,26 @@ def test_what_the_kernel_made_something_else_of_comes_with_what_to_do(
     with pytest.raises(HostprepError, match=r"with size .* instead of") as caught:
         _verified("/mnt/data", ("size=8192",))
     assert str(caught.value.hint).startswith(_ALONE)
+
+
+def test_a_directory_that_may_not_be_removed_again_stays_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "volume")
+    facts = fresh(path)
+    plan = replace(plan_volume(VolumeRequest(path, 1 << 20, force=True), facts), make_dirs=(path,))
+
+    def failing(*_: object) -> None:
+        raise HostprepError("another step failed.")
+
+    def unsure(_: object) -> None:
+        raise HostprepError("that cannot be told.")
+
+    monkeypatch.setattr(apply, "make_dirs", lambda _: None)
+    monkeypatch.setattr(apply, "mount_tmpfs", failing)
+    monkeypatch.setattr(apply, "mount_at", lambda *_: None)
+    monkeypatch.setattr(apply, "remove_dirs", unsure)
+    with pytest.raises(HostprepError, match=r"^another step failed\.$"):
+        _mount(plan, facts, 0)
+    record = read_record(path)
+    assert record is not None and record.made_dirs == (path,)
