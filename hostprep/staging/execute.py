@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from time import monotonic
 
-from hostprep.errors import OF_A_SERVER, HostprepError
+from hostprep.errors import LIMIT_HINTS, OF_A_SERVER, HostprepError
 from hostprep.host.answering import Standstill
 from hostprep.staging.checking import check_written
 from hostprep.staging.failures import DISK_FAILS
@@ -173,10 +173,11 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
     if error.errno == errno.ENOMEM:
         return HostprepError(f"{MEMORY_RAN_OUT}; nothing was published.", memory_hint(private.then))
     if error.errno in (errno.EMFILE, errno.ENFILE):
+        limit = LIMIT_HINTS[error.errno]
         return HostprepError(
             "too many open files; nothing was published.",
-            "raise `ulimit -n`, or use --readers 1",
-            spec_hint="raise `ulimit -n`",
+            f"{limit}, or use --readers 1",
+            spec_hint=limit,
         )
     hint = f"fix that and {again}" if error.errno else again
     if error.errno in DISK_FAILS:  # usually the target's: ext4 becomes read-only after one

@@ -114,18 +114,19 @@ def _remove(plan: UnstagePlan, parent_fd: int, observer: Observer) -> tuple[str,
         if plan.published or plan.hidden:
             with contextlib.suppress(OSError):  # a full disk must not prevent the removal of files
                 _note(record, left=None)
-        if private_fd is not None and (plan.hidden or hides):
-            if hides:
-                hide(parent_fd, private_fd, record)
-            foreign = remove_hidden(parent_fd, private_fd, record, observer)
-        elif plan.published:
-            foreign = remove_ours(parent_fd, record, observer)
-        if private_fd is not None:
-            _remove_private(parent_fd, private_fd, record, observer)
-        if foreign:
-            _note(record, left=len(foreign))
-        elif record.volume is None:
-            os.fsync(parent_fd)  # what a power cut brings back must still be on record
+        with after_changes():
+            if private_fd is not None and (plan.hidden or hides):
+                if hides:
+                    hide(parent_fd, private_fd, record)
+                foreign = remove_hidden(parent_fd, private_fd, record, observer)
+            elif plan.published:
+                foreign = remove_ours(parent_fd, record, observer)
+            if private_fd is not None:
+                _remove_private(parent_fd, private_fd, record, observer)
+            if foreign:
+                _note(record, left=len(foreign))
+            elif record.volume is None:
+                os.fsync(parent_fd)  # what a power cut brings back must still be on record
     finally:
         if private_fd is not None:
             os.close(private_fd)

@@ -221,5 +221,7 @@ def _let_go_of_output() -> None:
 
 
 def _take_the_parents_stderr() -> None:
+    # A named pipe that nobody reads any more would be waited for.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK
     with suppress(OSError):
-        os.dup2(os.open(f"/proc/{os.getppid()}/fd/2", os.O_WRONLY | os.O_APPEND), 2)
+        os.dup2(os.open(f"/proc/{os.getppid()}/fd/2", flags), 2)

@@ -140,14 +140,14 @@ def remove_ours(parent_fd: int, record: Record, observer: Observer) -> tuple[str
 
 
 def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tuple[str, ...]:
-    root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    manifest = _index(record)
     left: list[str] = []
     ours: list[str] = []
-    around: list[bytes] = []
     count = Count(observer)
     pending = [""]
-    try:
+    with (
+        closing_fd(os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)) as root_fd,
+        closing(_index(record)) as manifest,
+    ):
         _check_is_it(record, root_fd)
         with DirCache(root_fd) as tree:
             while pending:
@@ -171,9 +171,6 @@ def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tu
         around = _lines_of(staying, manifest)
         if not left:
             remove_directory(parent_fd, name, root_fd)
-    finally:
-        manifest.close()
-        os.close(root_fd)
     if left:
         durable = record.volume is None
         if durable:

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -133,6 +134,31 @@ def test_what_a_worker_raises_is_told_and_ends_it(capfd: pytest.CaptureFixture[s
     child = Child(fail, [])
     assert child.join(60) and child.exit_code == 1
     assert "of its own" in capfd.readouterr().err
+    child.close()
+
+
+def test_a_worker_that_fails_ends_where_nobody_reads_what_is_said(tmp_path: Path) -> None:
+    """The pipe that the parent was given may have lost its reader."""
+
+    def fail(channel: Channel) -> None:
+        raise ValueError("of its own")
+
+    os.mkfifo(tmp_path / "said")
+    reader = os.open(tmp_path / "said", os.O_RDONLY | os.O_NONBLOCK)
+    writer, stderr = os.open(tmp_path / "said", os.O_WRONLY), os.dup(2)
+    os.dup2(writer, 2)
+    os.close(writer)
+    os.close(reader)
+    try:
+        child = Child(fail, [])
+        ended = child.join(5)
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    if not ended:
+        child.kill(signal.SIGKILL)
+        child.join(5)
+    assert ended and child.exit_code == 1
     child.close()
 
 

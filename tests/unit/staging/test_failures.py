@@ -123,10 +123,16 @@ def test_where_the_target_became_read_only_in_mid_copy_the_kernels_log_is_named(
     other = _explain(TaskFailed(errno.EACCES, "Permission denied"), private)
     gone = _explain(TaskFailed(errno.ESTALE, "Stale file handle"), private)
     of_ours = _explain(TaskFailed(0, "ValueError: a mistake"), private)
+    files, machines = (
+        _explain(TaskFailed(code, os.strerror(code)), private)
+        for code in (errno.EMFILE, errno.ENFILE)
+    )
     os.close(descriptor)
     assert other.hint == GENERAL
     assert gone.hint is not None and gone.hint.startswith("mount it anew")
     assert of_ours.hint == f"run the same command again: {THEN}"
+    assert files.spec_hint is not None and "raise `ulimit -n`" in files.spec_hint
+    assert machines.spec_hint is not None and "fs.file-max" in machines.spec_hint
 
 
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC, errno.ENOMEM, errno.EROFS])

@@ -319,3 +319,24 @@ def test_what_was_added_before_it_was_hidden_comes_back(staged: Staged) -> None:
     assert set(staged.remove_hidden()) == theirs
     assert (staged.copy / "class-1/images/001.bin").read_bytes() == b"somebody changed it"
     assert os.listdir(staged.private) == []
+
+
+def test_a_record_that_cannot_be_looked_at_by_then_is_not_said_to_have_changed_nothing(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records' disk or server may fail at any moment; the next run goes on."""
+    plan = plan_unstage(staged.record, fstab=False)
+    file, hidden, stat = folder("data", staged.record.target), staged.private / "removing", os.stat
+
+    def failing(path: Any, *args: Any, **named: Any) -> os.stat_result:
+        if path == file / "dataset.json" and os.path.lexists(hidden):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return stat(path, *args, **named)
+
+    with monkeypatch.context() as patch, pytest.raises(HostprepError) as no:
+        patch.setattr(os, "stat", failing)
+        unstage(plan, Silent())
+    assert hidden.exists() and not staged.copy.exists()
+    assert no.value.message.endswith("cannot be looked at: Input/output error.")
+    assert unstage(plan_unstage(staged.record, fstab=False), Silent()).foreign == ()
+    assert not hidden.exists()
