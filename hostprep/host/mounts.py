@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.reading import read_proc, read_text
+from hostprep.errors import HostprepError
+from hostprep.host.reading import NO_PROC_HINT, read_proc, read_text
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
@@ -87,9 +88,13 @@ def _options(field: bytes) -> tuple[str, ...]:
 def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
     """Return the mounts of this process's namespace, read below ``root``.
 
-    Raises ``HostprepError`` if ``/proc`` is not mounted.
+    Raises ``HostprepError`` if ``/proc`` is not mounted, or lists nothing, not even itself: what is
+    mounted would be taken for gone.
     """
-    return parse_mountinfo(read_proc(root, "self/mountinfo"))
+    found = parse_mountinfo(read_proc(root, "self/mountinfo"))
+    if not found and root == Path("/"):
+        raise HostprepError("/proc/self/mountinfo lists no mount at all.", NO_PROC_HINT)
+    return found
 
 
 def mount_of(descriptor: int, mounts: Iterable[Mount]) -> Mount | None:

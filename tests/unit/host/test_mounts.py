@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from hostprep.host.mounts import Mount, mount_at, mount_containing, mount_over, parse_mountinfo
+from hostprep.errors import HostprepError
+from hostprep.host import mounts
+from hostprep.host.mounts import (
+    Mount,
+    mount_at,
+    mount_containing,
+    mount_over,
+    parse_mountinfo,
+    read_mounts,
+)
 
 
 def mount(number: int, target: str) -> Mount:
@@ -84,3 +93,10 @@ def test_a_comma_in_an_option_is_not_one_between_two() -> None:
     )
     (found,) = parse_mountinfo(line)
     assert found.super_options == ("rw", "lowerdir=/a,multiuser", "upperdir=/b c")
+
+
+def test_an_empty_list_of_mounts_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume that was just mounted would be taken for gone, and forgotten."""
+    monkeypatch.setattr(mounts, "read_proc", lambda *_: b"")
+    with pytest.raises(HostprepError, match="lists no mount at all"):
+        read_mounts()
