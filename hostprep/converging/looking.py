@@ -26,7 +26,7 @@ from hostprep.converging.sources import (
     real_paths,
 )
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, Stopped, reading_hint
+from hostprep.errors import HostprepError, Refused, Stopped, reading_hint, where_in
 from hostprep.host.answering import NoAnswer
 from hostprep.host.mounts import lies_in
 from hostprep.spec.model import DatasetSpec
@@ -179,10 +179,9 @@ class Looker:
 
 
 def _unlooked(spec: DatasetSpec, error: OSError) -> HostprepError:
-    where = f" ({error.filename})" if isinstance(error.filename, str) else ""
     return HostprepError(
-        f"what staging {spec.target} takes cannot be told: {error.strerror or error}{where};"
-        " nothing was changed.",
+        f"what staging {spec.target} takes cannot be told: {error.strerror or error}"
+        f"{where_in(error)}; nothing was changed.",
         reading_hint(error),
     )
 

@@ -36,7 +36,7 @@ class VolumeFacts:
     ``mounts_below`` are the mount points inside it. ``promised_bytes`` is how much other hostprep
     volumes may still grow, inodes included, without those that have no size limit: ``unlimited``,
     by path. ``fstab`` is None if it could not be read for a reason that matters only for editing
-    it: ``fstab_refusal``.
+    it: ``fstab_refusal``; with ``fstab_unknown`` for another one, so that it may have our line.
     ``fstab_obstacle`` is what keeps root from replacing it, although it could be read; an ordinary
     user, who may not do that anyway, is only told of a symlink. ``fstab_aliases`` are targets in it
     that lead to the path through symlinks, ``fstab_names`` the number of the file's hard links.
@@ -71,6 +71,7 @@ class VolumeFacts:
     unlimited: tuple[str, ...] = ()
     unmounted_above: FstabEntry | None = None
     line_owner: tuple[int | None, int | None] = (None, None)
+    fstab_unknown: bool = False
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -121,7 +122,8 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     path = check_path(path)
     check_answers(path, "; nothing was changed")
     mounts = read_mounts(root)
-    fstab, fstab_refusal = _read_fstab()
+    fstab, fstab_error = _read_fstab()
+    fstab_refusal = None if fstab_error is None else Refused(fstab_error.message, fstab_error.hint)
     lines = fstab or b""
     mount, record, boot = mount_at(path, mounts), read_record(path), boot_id(root)
     lost = record if record is not None and record.boot_id == boot and mount is None else None
@@ -149,6 +151,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         unlimited=tuple(each.path for each in others if not each.size_bytes),
         unmounted_above=_unmounted_above(path, mounts, lines),
         line_owner=_line_owner(our_line(path, lines)),
+        fstab_unknown=not isinstance(fstab_error, Refused | None),
     )
 
 
@@ -280,11 +283,11 @@ def mounted_by_us(
     return recorded or (line is not None and mount.source in VOLUME_SOURCES)
 
 
-def _read_fstab() -> tuple[bytes | None, Refused | None]:
+def _read_fstab() -> tuple[bytes | None, HostprepError | None]:
     try:
         return read_for_boot(fstab_path()), None
     except HostprepError as error:
-        return None, Refused(error.message, error.hint)
+        return None, error
 
 
 def _names_of_fstab() -> int:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, where_in
 from hostprep.system.run import CommandFailed, Completed, run
 from hostprep.system.state import state_dir
 from hostprep.system.systemd import GeneratedUnits, fstab_generator, generate_mount_units
@@ -47,9 +47,9 @@ def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: 
         error.message = f"the new fstab could not be checked, and stays as it was: {error.message}"
         raise
     except OSError as error:  # the caller would take it for an error of fstab
-        where = f" ({error.filename})" if error.filename else ""
         raise HostprepError(
-            f"the new fstab could not be checked: {error.strerror}{where}; fstab is as it was.",
+            f"the new fstab could not be checked: {error.strerror}{where_in(error)}; fstab is as"
+            " it was.",
             "hostprep checks it in its state directory: fix that and run the same command again,"
             " or move it with HOSTPREP_STATE_DIR",
         ) from None

@@ -104,7 +104,7 @@ def plan_unmount(
         return UnmountPlan(request, path, refusal=refusal, live=facts.live)
     removes_line = new_fstab is not None
     reloads = request.fstab and facts.reload_is_due
-    line_stays = facts.fstab_entry is not None and not removes_line
+    line_stays = facts.fstab_unknown or (facts.fstab_entry is not None and not removes_line)
     # With a line in fstab the volume comes back at boot, so its directories and record stay.
     forget = facts.record is not None and not line_stays
     made = facts.record.made_dirs if facts.record is not None and not line_stays else ()
@@ -124,7 +124,14 @@ def plan_unmount(
         changes.append(Step(path, "forget the volume", "it is not mounted any more"))
     unchanged = [] if changes else [Unchanged(path, "no volume is mounted there")]
     warnings = list(link_warnings(facts, changes))
-    if line_stays:
+    if line_stays and facts.fstab_unknown:
+        assert facts.fstab_refusal is not None
+        unread = facts.fstab_refusal.message.removesuffix(".")
+        warnings.append(
+            f"{unread}: if it has the volume's line, that mounts it again at the next boot, so the"
+            " volume stays on record"
+        )
+    elif line_stays:
         entry = facts.fstab_entry
         assert entry is not None
         unchanged.append(Unchanged("fstab", "--fstab was not given"))

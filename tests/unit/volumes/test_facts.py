@@ -156,6 +156,22 @@ def test_what_is_mounted_in_it_and_beside_it(root: Path) -> None:
     assert (found.fstab, found.fstab_refusal) == (b"", None)
 
 
+@pytest.mark.parametrize("unknown", [True, False])
+def test_a_file_that_is_no_fstab_has_no_line_of_ours_and_an_unread_one_may_have_it(
+    unknown: bool, root: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_state / "fstab").mkdir()
+    if unknown:
+
+        def failing(_: Path) -> bytes:
+            raise HostprepError("/etc/fstab cannot be read: Input/output error.")
+
+        monkeypatch.setattr(facts, "read_for_boot", failing)
+    found = gather(PATH, root)
+    assert (found.fstab, found.fstab_unknown) == (None, unknown)
+    assert found.fstab_refusal is not None
+
+
 @pytest.mark.parametrize(("boot", "away"), [("boot-1", True), ("boot-0", False)])
 def test_what_was_mounted_in_another_container_may_be_there_in_this_boot_alone(
     boot: str, away: bool, root: Path, monkeypatch: pytest.MonkeyPatch

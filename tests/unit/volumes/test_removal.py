@@ -164,6 +164,23 @@ def test_what_is_used_or_has_mounts_inside_stays_whatever_is_given_up(
     assert nested is not None and nested.message.startswith(f"{PATH}/a/b is mounted inside")
 
 
+def test_where_fstab_cannot_be_read_the_volume_stays_on_record() -> None:
+    """Its line may be there, and mount it again at the next boot."""
+    unread = Refused("/etc/fstab cannot be read: Input/output error.")
+    facts = replace(MOUNTED, fstab=None, fstab_refusal=unread, fstab_unknown=True)
+    assert facts.record is not None
+    facts = replace(facts, record=replace(facts.record, made_dirs=(PATH,)))
+    found = plan(facts)
+    assert (found.unmount, found.forget, found.remove_dirs) == (True, False, ())
+    assert found.warnings == (
+        "/etc/fstab cannot be read: Input/output error: if it has the volume's line, that mounts it"
+        " again at the next boot, so the volume stays on record",
+    )
+    # In a container it is a bind mount, into which nobody wrote a line of ours.
+    found = plan(replace(facts, fstab_unknown=False))
+    assert (found.forget, found.remove_dirs, found.warnings) == (True, (PATH,), ())
+
+
 def failed_to_note(*_: object) -> NoReturn:
     raise CommandFailed(Completed(("umount",), 16, "", "failed to update its table"), "failed")
 
