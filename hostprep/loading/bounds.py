@@ -113,10 +113,19 @@ def _by_shared_memory(
     host: HostShare, shared_bytes: int, prefetch_factor: int, moved_bytes: int
 ) -> Bound | None:
     """Return how many workers /dev/shm allows at that batch size; None if they need none of it."""
-    if host.shm_free_bytes is None or not shared_bytes:
+    if host.shm_free_bytes is None:
         return None
     # Whether the data set fits is known to the byte, unlike what batches take.
     left_bytes = max(0, host.shm_free_bytes - host.ranks * moved_bytes)
+    if not shared_bytes:
+        if host.ranks * moved_bytes <= host.shm_free_bytes:
+            return None
+        return Bound(
+            Binding.SHARED_MEMORY,
+            0,
+            f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, less than the"
+            f" {format_bytes(host.ranks * moved_bytes)} of the data set's tensors",
+        )
     in_shm = int(_SHM_SHARE * left_bytes / host.ranks // shared_bytes)
     beside = ""
     if moved_bytes:

@@ -9,6 +9,7 @@ import pytest
 from hostprep.loading.bounds import bounds, distinct_workers, main_memory, starting_point
 from hostprep.loading.hazards import of_host
 from hostprep.loading.model import Binding
+from hostprep.loading.recommendation import Bound
 from hostprep.loading.share import ranks_here, read_share, share_of_cpus, visible_gpus
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import probe, share
@@ -318,6 +319,30 @@ def test_shm_also_holds_the_tensors_of_a_data_set_that_workers_were_sent() -> No
     assert left(0) == (819 - 2) // 2
     assert left(GIB // 2) == left(GIB // 4, ranks=2) * 2 + 1 == (409 - 2) // 2
     assert left(GIB + 1) == 0
+
+
+def test_tensors_of_a_data_set_need_shm_also_where_batches_need_none_of_it() -> None:
+    def found(moved: int) -> list[Bound]:
+        host = share(shm_free_bytes=64 * MIB, ranks=2)
+        known = bounds(
+            host,
+            batch_bytes=MIB,
+            tensors_per_batch=0,
+            prefetch_factor=2,
+            batches=None,
+            worker_memory_bytes=None,
+            main_descriptors=0,
+            shared_bytes=0,
+            moved_bytes=moved,
+        )
+        return [each for each in known if each.binding is Binding.SHARED_MEMORY]
+
+    assert found(0) == found(32 * MIB) == []
+    (bound,) = found(33 * MIB)
+    assert (bound.workers, bound.reason) == (
+        0,
+        "64.0 MiB free in /dev/shm, less than the 66.0 MiB of the data set's tensors",
+    )
 
 
 def test_what_goes_through_a_pipe_takes_no_shm() -> None:
