@@ -202,6 +202,18 @@ def test_a_directory_that_a_disk_keeps_is_not_taken_for_somebody_elses(
     assert target.update(manifest, plan) == [] and not (target.data / "away").exists()
 
 
+@pytest.mark.parametrize("instead", ["file", "link", "link above"])
+def test_what_somebody_put_in_a_gone_directorys_place_stays(instead: str, target: Target) -> None:
+    fill(target.data, {"away/deep/x": "1"})
+    manifest = target.manifest("away/deep/x")
+    plan = CopyPlan(delete_directories=["away/deep"])
+    place = target.data / ("away" if instead == "link above" else "away/deep")
+    place.rename(target.base / "theirs")
+    place.write_text("") if instead == "file" else place.symlink_to(target.base / "theirs")
+    assert target.update(manifest, plan) == ["away/deep"]
+    assert os.path.lexists(place) and (target.base / "theirs").exists()
+
+
 @pytest.mark.parametrize("name", ["new", "sub/new"])
 def test_a_place_that_somebody_took_is_left(name: str, target: Target) -> None:
     fill(target.data, {"sub/old": "1"})

@@ -265,9 +265,13 @@ def test_what_was_left_out_has_the_readers_of_the_manifest() -> None:
 
 
 @pytest.mark.usefixtures("own_state")
-def test_names_of_another_run_are_not_taken_for_those_of_the_record() -> None:
-    save_record(replace(a_record(), skipped=(Skipped("a", "a fifo"),)), durable=False)
-    (folder("data", "/mnt/x/data") / "skipped.json").write_text(json.dumps([]))
+@pytest.mark.parametrize(
+    "others", [[], [Skipped("b", NO_CHOWN)], [Skipped("b", "read back", failed=True)]]
+)
+def test_names_of_another_run_are_not_taken_for_those_of_the_record(others: list[Skipped]) -> None:
+    save_record(replace(a_record(), skipped=(Skipped("a", NO_CHOWN, failed=True),)), durable=False)
+    names = json.dumps([*map(asdict, others)])
+    (folder("data", "/mnt/x/data") / "skipped.json").write_text(names)
     found = load_record("data", "/mnt/x/data")
     assert found is not None and [item.path for item in found.skipped] == ["?"]
 

@@ -222,6 +222,18 @@ def test_what_is_not_as_staged_stays_with_what_is_around_it(staged: Staged) -> N
     assert not staged.copy.exists()
 
 
+def test_a_symlink_of_a_files_size_and_time_is_not_the_file(staged: Staged) -> None:
+    files = [path for path in staged.copy.rglob("*.bin") if path.stat().st_size in range(1, 4000)]
+    status = files[0].stat()
+    files[0].unlink()
+    files[0].symlink_to("x" * status.st_size)
+    os.utime(files[0], ns=(0, status.st_mtime_ns), follow_symlinks=False)
+    theirs = (str(files[0].relative_to(staged.copy)),)
+    assert staged.compare()[1] == theirs
+    assert removing.remove_ours(staged.parent_fd, staged.record, Silent()) == theirs
+    assert files[0].is_symlink()
+
+
 def test_what_is_gone_is_so_for_good_before_its_names_are(
     staged: Staged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
