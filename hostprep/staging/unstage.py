@@ -64,8 +64,7 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     put back. The record says that this has begun, and is removed last, so that an interrupted run
     stays known to its end. With ``release_volume`` False, an empty volume stays mounted. Raises
     ``HostprepError`` if something cannot be removed, in which case the data set stays on record;
-    or,
-    before anything is removed, if the volume's line in fstab should be removed and cannot be.
+    or, before anything is removed, if the volume's line in fstab should be removed and cannot be.
     Raises ``Refused`` if something was mounted in it since.
     """
     record = plan.record

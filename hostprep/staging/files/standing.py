@@ -146,7 +146,7 @@ class _Recorded(NamedTuple):
     mixed: set[int]
 
     def without(self, items: Iterable[Any], term_of: Callable[[str, str, str], int]) -> _Recorded:
-        """Return this without the records ``items``, except for what is ``known``."""
+        """Return this without the records ``items``; ``known`` stays as it is."""
         files, size_bytes, total, unhashed = self[1:5]
         for name, kind, size, _, _, _, _, content, *_ in items:
             if kind == "d":
