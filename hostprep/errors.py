@@ -60,6 +60,8 @@ LIMIT_HINTS = {
     errno.ENFILE: "the machine's limit on open files is reached: raise it (sysctl fs.file-max)",
     errno.ENOMEM: "free some memory, and run the same command again",
 }
+# For errors of ``OF_A_SERVER``.
+MOUNT_ANEW = "mount it anew, once its server is there"
 # Errors of a path itself, whatever disk it is on.
 _PATH_HINTS = {
     errno.ELOOP: "its symlinks lead in a circle: `namei -l` with the path shows which",
@@ -118,7 +120,7 @@ def reading_hint(error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"{ROOT_KEPT_OUT}: `findmnt -T` with the path shows it; dmesg may say more"
     if error.errno in OF_A_SERVER:
-        return "mount it anew, once its server is there, and run the same command again"
+        return f"{MOUNT_ANEW}, and run the same command again"
     return _PATH_HINTS.get(error.errno or 0, MEND_HINT)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from time import monotonic
 
-from hostprep.errors import LIMIT_HINTS, OF_A_SERVER, HostprepError
+from hostprep.errors import LIMIT_HINTS, MOUNT_ANEW, OF_A_SERVER, HostprepError
 from hostprep.host.answering import Standstill
 from hostprep.staging.checking import check_written
 from hostprep.staging.failures import DISK_FAILS
@@ -183,5 +183,5 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
     if error.errno in DISK_FAILS:  # usually the target's: ext4 becomes read-only after one
         hint = f"`dmesg` says what happened to the disk or the server: {hint}"
     elif error.errno in OF_A_SERVER:
-        hint = f"mount it anew, once its server is there, and {again}"
+        hint = f"{MOUNT_ANEW}, and {again}"
     return HostprepError(f"copying failed: {error.reason}; nothing was published.", hint)

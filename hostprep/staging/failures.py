@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from hostprep.errors import (
     LIMIT_HINTS,
+    MOUNT_ANEW,
     OF_A_DISK,
     OF_A_SERVER,
     HostprepError,
@@ -89,7 +90,7 @@ def failed(error: OSError, request: StageRequest, then: str) -> HostprepError:
     elif error.errno in DISK_FAILS:
         hint = f"{SEE_DMESG}: {hint}"
     elif error.errno in OF_A_SERVER:
-        hint = f"mount it anew, once its server is there, and {run_again(then)}"
+        hint = f"{MOUNT_ANEW}, and {run_again(then)}"
     elif isinstance(error, QuestionFailed) and error.hint is not None:
         hint = error.hint
     return HostprepError(
