@@ -21,6 +21,7 @@ from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
 from hostprep.staging.plans.changed import who_changed
 from hostprep.staging.publishing.publish import publish_update
+from hostprep.staging.record.lines import Picked
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import folder
 from hostprep.staging.stage import carry_out
@@ -485,9 +486,11 @@ def test_of_a_large_directory_the_manifest_is_read_a_few_times(
     reads: Counter[str] = Counter()
     real = ManifestIndex._read
 
-    def counted(self: ManifestIndex, directory: str) -> Iterator[tuple[int, Recorded]]:
+    def counted(
+        self: ManifestIndex, directory: str, picked: Picked | None = None
+    ) -> Iterator[tuple[int, Recorded]]:
         reads[directory] += 1
-        return real(self, directory)
+        return real(self, directory, picked)
 
     monkeypatch.setattr(ManifestIndex, "_read", counted)
     request = StageRequest(str(source), "data", str(target), None)
