@@ -16,23 +16,12 @@ from hostprep.staging.record.lines import (
     join_line,
     records_in,
 )
+from tests.unit.staging.test_manifest import records_with
 
 # What separates texts and records in a line, and what stands around it.
 _parts = st.sampled_from(("],[", "[", "]", ",", '"', "\\", "\n", "n", "a", "\udcff"))
 odd_texts = st.lists(_parts, min_size=1, max_size=4).map("".join)
-recordeds = st.builds(
-    Recorded,
-    name=odd_texts,
-    kind=st.sampled_from("fld"),
-    size=st.integers(0, 2**63 - 1),
-    mtime_ns=st.integers(-(2**62), 2**62),
-    mode=st.integers(0, 0o7777),
-    uid=st.integers(0, 2**32 - 2),
-    gid=st.integers(0, 2**32 - 2),
-    content=st.none() | odd_texts,
-    group=st.just("") | odd_texts,
-)
-listings = st.lists(recordeds, max_size=6, unique_by=lambda found: found.name)
+listings = st.lists(records_with(odd_texts), max_size=6, unique_by=lambda found: found.name)
 
 
 @given(odd_texts, listings, st.sets(odd_texts, max_size=3), st.data())

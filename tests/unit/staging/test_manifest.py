@@ -39,18 +39,25 @@ from tests.unit.staging.test_diff import entry, recorded
 # Any bytes that a file system takes as a name, as os.fsdecode gives them.
 raw_names = st.binary(min_size=1, max_size=20).filter(lambda raw: not {0, 47} & set(raw))
 names = raw_names.map(os.fsdecode)
-recordeds = st.builds(
-    Recorded,
-    name=names,
-    kind=st.sampled_from("fld"),
-    size=st.integers(0, 2**63 - 1),
-    mtime_ns=st.integers(-(2**62), 2**62),
-    mode=st.integers(0, 0o7777),
-    uid=st.integers(0, 2**32 - 2),
-    gid=st.integers(0, 2**32 - 2),
-    content=st.none() | names,
-    group=st.just("") | names,
-)
+
+
+def records_with(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Recorded]:
+    """Return any records in which all texts are some of these."""
+    return st.builds(
+        Recorded,
+        name=texts,
+        kind=st.sampled_from("fld"),
+        size=st.integers(0, 2**63 - 1),
+        mtime_ns=st.integers(-(2**62), 2**62),
+        mode=st.integers(0, 0o7777),
+        uid=st.integers(0, 2**32 - 2),
+        gid=st.integers(0, 2**32 - 2),
+        content=st.none() | texts,
+        group=st.just("") | texts,
+    )
+
+
+recordeds = records_with(names)
 directories = st.dictionaries(
     st.lists(names, max_size=3).map("/".join),
     st.lists(recordeds, max_size=4, unique_by=lambda found: found.name),
