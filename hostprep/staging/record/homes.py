@@ -7,9 +7,12 @@ their state directory has made a choice.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
+from hostprep.errors import HostprepError, reading_hint
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import Mount, mount_containing, read_mounts
 from hostprep.system.following import followed
@@ -53,3 +56,24 @@ def shared_home(target: str) -> Mount | None:
     if not is_remote(home) or (served_by_program and home.fstype not in _FUSE_SERVERS):
         return None
     return home
+
+
+def may_have_one(folder: Path) -> bool:
+    """Return whether a record may be in ``folder``."""
+    try:
+        return stat.S_ISDIR(os.stat(folder).st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:  # reading the record will say what is wrong
+        return True
+
+
+def is_there(file: Path) -> bool:
+    """Whether a record is there. Raises ``HostprepError`` if that cannot be told."""
+    try:
+        return stat.S_ISREG(os.stat(file).st_mode)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        said = f"the record {file} cannot be looked at: {error.strerror}; nothing was changed."
+        raise HostprepError(said, reading_hint(error)) from None

@@ -12,7 +12,6 @@ import errno
 import functools
 import json
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,10 +20,16 @@ from typing import Any
 import xxhash
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, reading_hint
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import PATIENCE_SECONDS, silent_ones
 from hostprep.staging.reasons import Skipped
-from hostprep.staging.record.homes import home_for, is_for_all, own_homes
+from hostprep.staging.record.homes import (
+    home_for,
+    is_for_all,
+    is_there,
+    may_have_one,
+    own_homes,
+)
 from hostprep.staging.record.manifest import FORMAT, ManifestIndex, manifest_path
 from hostprep.staging.record.skipped import fields_of, keep_skipped, with_names, without_names
 from hostprep.system.access import may_access
@@ -120,7 +125,7 @@ def folder_of(record: Record) -> Path:
     """Return where a record was found: in one's own state directory, or the machine's."""
     for state in readable_state_dirs():
         path = state / "datasets" / record.id
-        if _is_there(path / _RECORD):  # a run without room for its record leaves an empty folder
+        if is_there(path / _RECORD):  # a run without room for its record leaves an empty folder
             return path
     return folder(record.name, record.target)
 
@@ -203,7 +208,7 @@ def other_hosts(name: str, target: str) -> tuple[Path, ...]:
     """Return where machines with other names, but this home, have a record of such a data set."""
     here, place = folder(name, target), Path("datasets", record_id(name, target))
     found = (each / place for each in sorted(state_dir().glob("on-*")))
-    return tuple(each for each in found if each != here and _is_there(each / _RECORD))
+    return tuple(each for each in found if each != here and is_there(each / _RECORD))
 
 
 def _home(name: str, target: str) -> Path:
@@ -212,7 +217,7 @@ def _home(name: str, target: str) -> Path:
     An existing record stays where it is: versions that did not distinguish machines left some.
     """
     place = Path("datasets", record_id(name, target), _RECORD)
-    found = (home for home in own_homes() if _is_there(home / place))
+    found = (home for home in own_homes() if is_there(home / place))
     return next(found, None) or home_for(target)
 
 
@@ -292,27 +297,7 @@ def forget(record: Record, done: str = "nothing was changed") -> None:
 
 
 def _record_files() -> Iterator[Path]:
-    return (path / _RECORD for path in remembered("datasets") if _may_have_one(path))
-
-
-def _may_have_one(folder: Path) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(folder).st_mode)
-    except FileNotFoundError:
-        return False
-    except OSError:  # reading the record will say what is wrong
-        return True
-
-
-def _is_there(file: Path) -> bool:
-    """Whether a file is there. Raises ``HostprepError`` if that cannot be told."""
-    try:
-        return stat.S_ISREG(os.stat(file).st_mode)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            return False
-        said = f"the record {file} cannot be looked at: {error.strerror}; nothing was changed."
-        raise HostprepError(said, reading_hint(error)) from None
+    return (path / _RECORD for path in remembered("datasets") if may_have_one(path))
 
 
 def _load(path: Path) -> Record | None:
